@@ -8,8 +8,9 @@ wanted=$BUILD
 [ "${1:-build}" = dev ] && wanted="$BUILD $DEV"
 missing=""
 for package in $wanted; do
+  pattern=$(printf %s "$package" | sed "s/+/[+]/g")
   # A virtual or versioned name (libclang-rt-dev) counts when any provider is installed.
-  if ! dpkg-query -W -f='${Status} ${Package} ${Provides}\n' 2>/dev/null | grep '^install ok installed' | grep -qE "[ (]${package}(,| |\$|:)"; then
+  if ! dpkg-query -W -f='${Status} ${Package} ${Provides}\n' 2>/dev/null | grep '^install ok installed' | grep -qE "[ (]${pattern}(,| |\$|:)"; then
     missing="$missing $package"
   fi
 done
