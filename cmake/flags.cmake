@@ -36,6 +36,10 @@ endfunction()
 # program of its *_test.cpp files. One library a folder of src/.
 function(lockstep_library name dir)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*.cpp)
+  if(dir STREQUAL "tasks")  # a folder a task, one library
+    file(GLOB nested CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*/*.cpp)
+    list(APPEND sources ${nested})
+  endif()
   set(tests ${sources})
   set(benches ${sources})
   set(fuzzers ${sources})

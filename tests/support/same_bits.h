@@ -85,4 +85,9 @@ inline std::string test_data(const std::string& name) {
   return std::string(LOCKSTEP_TEST_DATA) + "/" + name;
 }
 
+// Files of tests/data/large.tar.xz (tokenizer, GSM8K), unpacked by CMake.
+inline std::string large_test_data(const std::string& name) {
+  return std::string(LOCKSTEP_LARGE_TEST_DATA) + "/" + name;
+}
+
 }  // namespace lockstep::testing
