@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of one update as an image of integers (docs/numerics.md, Leaves). Leaves and micro-batches may
+// come in any cut; the image is the same.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/status.h"
+#include "device/cpu/context.h"
+#include "model/parameters.h"
+#include "ops/matmul/matmul.h"
+#include "ops/vector_gradient/vector_gradient.h"
+
+namespace lockstep::model {
+
+// Rows [begin, end) of a micro-batch's matrices that belong to one leaf, and where they stand in the leaf's
+// chain.
+struct LeafRows {
+  int64_t leaf = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t rows_before = 0;  // of this leaf in earlier micro-batches
+  bool begins = true;       // the leaf's first rows
+  bool ends = true;         // the leaf's last rows
+};
+
+class GradientImage {
+ public:
+  explicit GradientImage(const ParameterTable& table);
+
+  // Starts a new update: image all zero, no error. leaves = V, tokens = T of the update (the bounds'
+  // divisors).
+  void begin(const cpu::Context& context, int64_t leaves, int64_t tokens);
+
+  // image of W [n, k] at `offset` += per leaf the chain of dy^T x over its rows.
+  void add_matrix(const cpu::Context& context, int64_t offset, const float* dy, int64_t lddy, const float* x,
+                  int64_t ldx, int64_t n, int64_t k, const std::vector<LeafRows>& leaves);
+  void add_gain(const cpu::Context& context, int64_t offset, const float* dy, const float* x,
+                const float* inverse_rms, int64_t h, const std::vector<ops::SampleRows>& samples);
+  void add_bias(const cpu::Context& context, int64_t offset, const float* dy, int64_t lddy, int64_t n,
+                const std::vector<ops::SampleRows>& samples);
+  void add_embedding(const cpu::Context& context, int64_t offset, const float* dh, const int32_t* ids,
+                     int64_t rows, int64_t h);
+
+  // kStopped, naming the first tensor and leaf, when a gradient was NaN, infinite or out of range.
+  Status status() const;
+
+  int64_t* data() { return image_.data(); }
+  const int64_t* data() const { return image_.data(); }
+
+ private:
+  void fail(int64_t offset, int64_t leaf);
+
+  const ParameterTable& table_;
+  Buffer<int64_t> image_;
+  // Chains that wait between micro-batches; allocated when a leaf is first cut.
+  Buffer<float> carry_;
+  Buffer<float> chunk_sum_;
+  float leaf_bound_ = 0;
+  float piece_bound_ = 0;
+  int64_t failed_leaf_ = -1;
+  int64_t failed_offset_ = -1;
+};
+
+}  // namespace lockstep::model
