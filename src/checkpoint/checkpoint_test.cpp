@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -288,7 +289,11 @@ TEST_F(CheckpointTest, FullVolume) {
 
 // R11: killed at any moment of a save; a complete checkpoint is always found, and the run goes on.
 TEST_F(CheckpointTest, KilledWhileSaving) {
+  const auto start = std::chrono::steady_clock::now();
   ASSERT_TRUE(save(run_, 0, 0).ok());
+  const auto one_save =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+  testing::TestRandom random(11);
   int64_t reached = 0;
   for (int round = 0; round < 40; ++round) {
     const pid_t child = ::fork();
@@ -298,7 +303,7 @@ TEST_F(CheckpointTest, KilledWhileSaving) {
         if (!save(run_, i, static_cast<uint64_t>(i)).ok()) ::_exit(1);
       }
     }
-    ::usleep(static_cast<useconds_t>(300 + 397 * round));
+    ::usleep(static_cast<useconds_t>(random.below(3 * one_save.count() + 1000)));
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -311,7 +316,7 @@ TEST_F(CheckpointTest, KilledWhileSaving) {
     ASSERT_EQ(list_directory(run_).value().size(), all.size() + 1);
     ASSERT_TRUE(retain_checkpoints(run_, 2).ok());
   }
-  EXPECT_GT(reached, 3);
+  EXPECT_GT(reached, 0);
 }
 
 }  // namespace
