@@ -62,8 +62,8 @@ struct WeightGradientTarget {
   float* carry = nullptr;      // [n, k] row-major chain between calls; needed unless begins && ends
   float* chunk_sum = nullptr;  // [n, k] sum of whole chunks; needed only when rows_before + rows >
                                // kGradientChunk and not (begins && ends)
-  int64_t* image = nullptr;  // [n, k]: += gradient_to_fixed(result) when `ends`
-  float bound = 0;           // exclusive bound of |result| (gradient_bound(leaves))
+  int64_t* image = nullptr;    // [n, k]: += gradient_to_fixed(result) when `ends`
+  float bound = 0;             // exclusive bound of |result| (gradient_bound(leaves))
 };
 
 // sum over rows t ascending of dy[t, n] * x[t, k], chunks of kGradientChunk rows counted from the leaf's

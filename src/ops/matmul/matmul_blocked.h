@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocked product that all three products share: C[rows, columns] = chains over steps, B in panels, A
+// packed a block at a time. Tiling and the places where a chain is cut and goes on from memory change no bit.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/buffer.h"
+#include "ops/matmul/matmul_kernel.h"
+
+namespace lockstep::ops {
+
+// A piece of the chains: steps [begin, begin + steps) of this call. `folds`: a whole chunk lies right before
+// it and is added to the sum first; the piece then starts from +0.
+struct Segment {
+  int64_t begin;
+  int64_t steps;
+  bool folds;
+};
+
+// Cuts `steps` steps, of which `position` came before, at multiples of `chunk` and evenly into pieces of at
+// most `longest`.
+std::vector<Segment> cut_chain(int64_t position, int64_t steps, int64_t chunk, int64_t longest);
+
+// Rows and columns (in panels) that one task computes.
+struct BlockRange {
+  int64_t row_begin, row_end;
+  int64_t panel_begin, panel_end;
+};
+
+// Divides [0, rows) x [0, panels) into tasks for `threads`: the cheapest grid where packing a step of A costs
+// about 1/16 of a tile a row, and one of B b_cost tiles a panel.
+std::vector<BlockRange> divide(int64_t rows, int64_t panels, int64_t tile_rows, int threads, double b_cost);
+
+// Per-thread memory, kept between calls.
+struct MatmulScratch {
+  Buffer<float> a, b, acc, sum;
+};
+MatmulScratch& matmul_scratch();
+
+struct BlockSizes {
+  int64_t a_floats;     // of A packed at a time: half of the L2 cache
+  bool rows_outermost;  // walk along a row of C, for short chains whose C is far
+};
+
+// Product: kernels(), position(), steps(), chunk(), starts_from_zero(); pack_a(row, rows, segment, out);
+// panels(range, segment, scratch, &stride) returns panel range.panel_begin of the segment;
+// load(row, rows, panel, acc, sum or null); finish(row, rows, panel, acc, sum or null) (may change both);
+// will_finish(row, rows, panel): memory that finish() is going to need.
+template <class Product>
+class BlockRun {
+ public:
+  BlockRun(const Product& product, const std::vector<Segment>& segments, const BlockSizes& sizes,
+           const BlockRange& range)
+      : product_(product),
+        kernels_(product.kernels()),
+        segments_(segments),
+        sizes_(sizes),
+        range_(range),
+        rows_(range.row_end - range.row_begin),
+        tiles_((rows_ + kernels_.rows - 1) / kernels_.rows),
+        tile_floats_(kernels_.rows * kernels_.width),
+        keeps_(segments.size() != 1 || !product.starts_from_zero()),
+        sums_(product.position() + product.steps() > product.chunk()),
+        scratch_(matmul_scratch()) {}
+
+  void run() {
+    const int64_t kept = tiles_ * (range_.panel_end - range_.panel_begin) * tile_floats_;
+    if (keeps_) scratch_.acc.ensure(kept);
+    if (sums_) scratch_.sum.ensure(kept);
+    if (!product_.starts_from_zero()) load_all();
+    if (segments_.empty()) finish_all();
+    for (const Segment& segment : segments_) run_segment(segment);
+  }
+
+ private:
+  int64_t tile_begin(int64_t tile) const { return range_.row_begin + rows_ * tile / tiles_; }
+  int64_t tile_rows(int64_t tile) const { return tile_begin(tile + 1) - tile_begin(tile); }
+  float* kept(Buffer<float>& buffer, int64_t tile, int64_t panel) const {
+    return buffer.data() + ((panel - range_.panel_begin) * tiles_ + tile) * tile_floats_;
+  }
+  float* sum_of(int64_t tile, int64_t panel) const {
+    return sums_ ? kept(scratch_.sum, tile, panel) : nullptr;
+  }
+
+  void load_all() {
+    for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
+      for (int64_t tile = 0; tile < tiles_; ++tile)
+        product_.load(tile_begin(tile), tile_rows(tile), panel, kept(scratch_.acc, tile, panel),
+                      sum_of(tile, panel));
+    }
+  }
+
+  // No steps: the results are what was carried, or +0.
+  void finish_all() {
+    for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
+      for (int64_t tile = 0; tile < tiles_; ++tile) {
+        float* acc = kept(scratch_.acc, tile, panel);
+        if (product_.starts_from_zero()) std::fill_n(acc, tile_floats_, 0.0F);
+        product_.finish(tile_begin(tile), tile_rows(tile), panel, acc, sum_of(tile, panel));
+      }
+    }
+  }
+
+  void run_segment(const Segment& segment) {
+    int64_t stride = 0;
+    const float* panels = product_.panels(range_, segment, &scratch_, &stride);
+    const int64_t rows_at_once = std::max(kernels_.rows, sizes_.a_floats / segment.steps);
+    const int64_t groups = std::max<int64_t>(1, (rows_ + rows_at_once - 1) / rows_at_once);
+    for (int64_t group = 0; group < groups; ++group)
+      run_group(segment, panels, stride, tiles_ * group / groups, tiles_ * (group + 1) / groups);
+  }
+
+  void run_group(const Segment& segment, const float* panels, int64_t stride, int64_t tile_first,
+                 int64_t tile_last) {
+    scratch_.a.ensure((tile_begin(tile_last) - tile_begin(tile_first)) * segment.steps);
+    for (int64_t tile = tile_first; tile < tile_last; ++tile)
+      product_.pack_a(tile_begin(tile), tile_rows(tile), segment, a_of(segment, tile_first, tile));
+    if (sizes_.rows_outermost) {
+      for (int64_t tile = tile_first; tile < tile_last; ++tile) {
+        for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
+          run_tile(segment, a_of(segment, tile_first, tile), panels + (panel - range_.panel_begin) * stride,
+                   tile, panel, {nullptr, 0});
+        }
+      }
+      return;
+    }
+    // A panel's segment is asked for while the panel before it is used, evenly over the tiles.
+    const int64_t lines = (kernels_.width + tile_last - tile_first - 1) / (tile_last - tile_first);
+    const int64_t lines_a_tile = segment.steps / 16 * lines;
+    for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
+      const float* b = panels + (panel - range_.panel_begin) * stride;
+      const char* next = reinterpret_cast<const char*>(b + stride);
+      const int64_t want = panel + 1 < range_.panel_end ? segment.steps * kernels_.width / 16 : 0;
+      for (int64_t tile = tile_first; tile < tile_last; ++tile) {
+        const int64_t asked = (tile - tile_first) * lines_a_tile;
+        const PrefetchLines prefetch = {next + asked * 64, asked < want ? lines : 0};
+        run_tile(segment, a_of(segment, tile_first, tile), b, tile, panel, prefetch);
+      }
+    }
+  }
+  float* a_of(const Segment& segment, int64_t tile_first, int64_t tile) const {
+    return scratch_.a.data() + (tile_begin(tile) - tile_begin(tile_first)) * segment.steps;
+  }
+
+  void run_tile(const Segment& segment, const float* a, const float* b, int64_t tile, int64_t panel,
+                PrefetchLines prefetch) {
+    alignas(64) float local[kMaxTileRows * kMaxTileWidth];
+    const int64_t rows = tile_rows(tile);
+    float* acc = keeps_ ? kept(scratch_.acc, tile, panel) : local;
+    float* sum = sum_of(tile, panel);
+    if (segment.folds) {
+      if (product_.position() + segment.begin == product_.chunk()) {
+        std::copy_n(acc, rows * kernels_.width, sum);
+      } else {
+        kernels_.add_to_sum(acc, rows * kernels_.width, sum);
+      }
+    }
+    const bool fresh = segment.folds || (segment.begin == 0 && product_.starts_from_zero());
+    const bool last = segment.begin + segment.steps == product_.steps();
+    if (last) product_.will_finish(tile_begin(tile), rows, panel);
+    kernels_.tile[rows](segment.steps, a, b, fresh ? nullptr : acc, last ? local : acc, prefetch);
+    if (last) product_.finish(tile_begin(tile), rows, panel, local, sum);
+  }
+
+  const Product& product_;
+  const MatmulKernels& kernels_;
+  const std::vector<Segment>& segments_;
+  const BlockSizes& sizes_;
+  const BlockRange range_;
+  const int64_t rows_;
+  const int64_t tiles_;
+  const int64_t tile_floats_;
+  const bool keeps_;
+  const bool sums_;
+  MatmulScratch& scratch_;
+};
+
+}  // namespace lockstep::ops
