@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of one row that reference and CPU path compute alike, and the kernels of the CPU path.
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/constants.h"
+#include "ops/vocabulary/vocabulary.h"
+
+namespace lockstep::ops {
+
+// One tile of 128 logits. Weights are relative to 2^max_exponent.
+struct VocabularyTile {
+  int32_t max_exponent;  // M_j
+  bool any;              // a logit other than -inf; false: the tile is skipped
+  uint64_t sum;          // W_j
+  int64_t entropy_sum;   // A_j
+};
+
+// Of the gradient of a row's logits (binary32; docs/numerics.md).
+struct GradientFactors {
+  float scale, max, inverse_sum;
+  float c;  // dlogp / T
+  bool entropic;
+  float ce;        // dent / T
+  float log2_sum;  // log2 S - 44
+  float entropy, ln2;
+};
+GradientFactors gradient_factors(float scale, float inverse_temperature, const VocabularySums& sums,
+                                 const VocabularyGradientRow& row);
+// c * ((S - m)/S): the gradient of the target's own logit, m = w >> (M - M_j).
+float target_gradient(float c, uint64_t sum, uint64_t mass);
+
+// x >> d; 0 from 64 on.
+inline uint64_t shifted(uint64_t x, int64_t d) {
+  return d >= 64 ? 0 : x >> d;
+}
+// Arithmetic; 0 from 64 on.
+inline int64_t shifted(int64_t x, int64_t d) {
+  return d >= 64 ? 0 : x >> d;
+}
+
+struct VocabularyKernels {
+  // Tiles of n logits; false: a logit is out of range.
+  bool (*tiles)(const float* logits, int64_t n, float scale, VocabularyTile* tiles);
+  // Weights of one tile's count <= 128 logits, relative to 2^max_exponent (of that tile).
+  void (*weights)(const float* logits, int64_t count, float scale, int32_t max_exponent, uint64_t* w);
+  // Gradient of n logits in place, without the target's own term.
+  void (*gradient)(float* logits, int64_t n, const GradientFactors& factors);
+};
+VocabularyKernels vocabulary_kernels_portable();
+// Null where the compiler's target lacks the instructions.
+VocabularyKernels vocabulary_kernels_avx2();
+VocabularyKernels vocabulary_kernels_avx512();
+VocabularyKernels vocabulary_kernels(cpu::Isa isa);
+
+// sample_token_cpu with the kernels of one instruction set.
+int32_t sample_token(const VocabularyKernels& kernels, const float* logits, int64_t vocab,
+                     const SamplingSettings& settings, const VocabularySums& sums, uint64_t random_bits);
+
+}  // namespace lockstep::ops
