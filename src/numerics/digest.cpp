@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/bytes.h"
+#include "core/check.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -13,105 +13,91 @@
 namespace lockstep::numerics {
 namespace {
 
-constexpr int kWords = kDigestBlockBytes / 8;
+constexpr auto kKeys = [] {
+  std::array<uint64_t, kDigestWords + kDigestKeyOffset> keys{};
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = digest_key(static_cast<int>(i));
+  return keys;
+}();
 
-// Keys of all words of a block, in 64-bit lanes.
-struct KeyTable {
-  alignas(64) uint64_t key[4][kWords];
-};
-constexpr KeyTable make_keys() {
-  KeyTable table{};
-  for (int k = 0; k < 4; ++k) {
-    for (int i = 0; i < kWords; ++i) {
-      table.key[k][i] = static_cast<uint32_t>(internal::kDigestStart[k] +
-                                              internal::kDigestStep[k] * static_cast<uint32_t>(i));
-    }
+// A change within one 32-bit half changes lane 0 unless the other half plus its key is 0 mod 2^32. The same
+// can not hold of lane 1 as long as the halves of their keys differ: so it always changes a lane.
+constexpr bool halves_differ() {
+  for (size_t i = 0; i < kDigestWords; ++i) {
+    const uint64_t both = kKeys[i] ^ kKeys[i + kDigestKeyOffset];
+    if (static_cast<uint32_t>(both) == 0 || (both >> 32) == 0) return false;
   }
-  return table;
+  return true;
 }
-constexpr KeyTable kKeys = make_keys();
+static_assert(halves_differ());
 
 #if defined(__AVX2__)
-uint64_t sum_lanes(__m256i v) {
-  alignas(32) uint64_t lanes[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), v);
+// digest_product of 4 words.
+inline __m256i products(__m256i words, const uint64_t* keys) {
+  const __m256i sums = _mm256_add_epi32(words, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys)));
+  return _mm256_mul_epu32(sums, _mm256_srli_epi64(sums, 32));
+}
+inline uint64_t lane_sum(__m256i x) {
+  uint64_t lanes[4];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), x);
   return lanes[0] + lanes[1] + lanes[2] + lanes[3];
 }
 
-internal::DigestPair block_sums(const uint64_t* words) {
-  __m256i a = _mm256_setzero_si256();
-  __m256i b = _mm256_setzero_si256();
-  const auto key = [](int k, int i) {
-    return _mm256_load_si256(reinterpret_cast<const __m256i*>(&kKeys.key[k][i]));
-  };
-  for (int i = 0; i < kWords; i += 4) {
-    const __m256i w = _mm256_load_si256(reinterpret_cast<const __m256i*>(words + i));
-    const __m256i high = _mm256_srli_epi64(w, 32);
-    // The multiplier reads the low 32 bits of each lane, so sums of 32 bits need no mask.
-    const __m256i pa = _mm256_mul_epu32(_mm256_add_epi32(w, key(0, i)), _mm256_add_epi32(high, key(1, i)));
-    const __m256i pb = _mm256_mul_epu32(_mm256_add_epi32(w, key(2, i)), _mm256_add_epi32(high, key(3, i)));
-    a = _mm256_add_epi64(a, _mm256_add_epi64(pa, _mm256_shuffle_epi32(w, _MM_SHUFFLE(2, 3, 0, 1))));
-    b = _mm256_add_epi64(b, _mm256_add_epi64(pb, w));
+Digest128 block_lanes(const unsigned char* bytes) {
+  __m256i sum0 = _mm256_setzero_si256();
+  __m256i sum1 = _mm256_setzero_si256();
+  for (int i = 0; i < kDigestWords; i += 4) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + i * 8));
+    sum0 = _mm256_add_epi64(sum0, products(words, kKeys.data() + i));
+    sum1 = _mm256_add_epi64(sum1, products(words, kKeys.data() + i + kDigestKeyOffset));
   }
-  return {sum_lanes(a), sum_lanes(b)};
+  return {lane_sum(sum0), lane_sum(sum1)};
 }
 #else
-internal::DigestPair block_sums(const uint64_t* words) {
-  internal::DigestPair sums{0, 0};
-  for (int i = 0; i < kWords; ++i) {
-    const uint64_t w = words[i];
-    const auto key = [i](int k) { return static_cast<uint32_t>(kKeys.key[k][i]); };
-    sums.a += internal::digest_product(w, key(0), key(1)) + (w << 32 | w >> 32);
-    sums.b += internal::digest_product(w, key(2), key(3)) + w;
+Digest128 block_lanes(const unsigned char* bytes) {
+  Digest128 lanes;
+  for (int i = 0; i < kDigestWords; ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + i * 8, 8);
+    lanes.lo += digest_product(word, kKeys[i]);
+    lanes.hi += digest_product(word, kKeys[i + kDigestKeyOffset]);
   }
-  return sums;
+  return lanes;
 }
 #endif
 
 }  // namespace
 
 std::string Digest128::hex() const {
-  return to_hex(high) + to_hex(low);
-}
-
-std::optional<Digest128> Digest128::from_hex(std::string_view hex) {
-  const std::optional<std::string> bytes = hex.size() == 32 ? lockstep::from_hex(hex) : std::nullopt;
-  if (!bytes) return std::nullopt;
-  Digest128 out;
-  for (size_t i = 0; i < 8; ++i) {
-    out.high = out.high << 8 | static_cast<unsigned char>((*bytes)[i]);
-    out.low = out.low << 8 | static_cast<unsigned char>((*bytes)[8 + i]);
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text(32, '0');
+  for (int i = 0; i < 16; ++i) {
+    text[static_cast<size_t>(i)] = kDigits[(hi >> (60 - 4 * i)) & 15U];
+    text[static_cast<size_t>(i) + 16] = kDigits[(lo >> (60 - 4 * i)) & 15U];
   }
-  if (out.hex() != hex) return std::nullopt;
-  return out;
+  return text;
 }
 
-void DigestSum::add_block(uint64_t block_index, const void* bytes, size_t size) {
-  alignas(64) uint64_t words[kWords];
-  if (size < sizeof(words)) std::memset(words, 0, sizeof(words));
-  std::memcpy(words, bytes, std::min(size, sizeof(words)));
-  const internal::DigestPair block = internal::digest_finish_block(block_sums(words), block_index);
-  low_ += block.a;
-  high_ += block.b;
+void DigestSum::add_block(uint64_t block_index, const void* bytes, size_t n) {
+  LOCKSTEP_CHECK(n <= static_cast<size_t>(kDigestBlockBytes), "a digest block is at most 4096 bytes");
+  Digest128 lanes;
+  if (n == static_cast<size_t>(kDigestBlockBytes)) {
+    lanes = block_lanes(static_cast<const unsigned char*>(bytes));
+  } else {
+    unsigned char padded[kDigestBlockBytes] = {};
+    if (n > 0) std::memcpy(padded, bytes, n);
+    lanes = block_lanes(padded);
+  }
+  sum_ = digest_add(sum_, digest_mix(lanes, block_index));
 }
 
-void DigestSum::merge(const DigestSum& other) {
-  low_ += other.low_;
-  high_ += other.high_;
-}
-
-Digest128 DigestSum::finish(uint64_t total_bytes) const {
-  const internal::DigestPair out = internal::digest_finish_block({low_, high_}, total_bytes);
-  return {out.a, out.b};
-}
-
-Digest128 digest_bytes(const void* bytes, size_t size) {
-  const auto* p = static_cast<const unsigned char*>(bytes);
+Digest128 digest_bytes(const void* bytes, size_t n) {
+  const auto* at = static_cast<const unsigned char*>(bytes);
   DigestSum sum;
-  for (size_t offset = 0, index = 0; offset < size; offset += kDigestBlockBytes, ++index) {
-    sum.add_block(index, p + offset, std::min<size_t>(kDigestBlockBytes, size - offset));
+  uint64_t index = 0;
+  for (size_t offset = 0; offset < n; offset += static_cast<size_t>(kDigestBlockBytes)) {
+    sum.add_block(index++, at + offset, std::min(n - offset, static_cast<size_t>(kDigestBlockBytes)));
   }
-  return sum.finish(size);
+  return sum.finish(n);
 }
 
 }  // namespace lockstep::numerics

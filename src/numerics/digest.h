@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// 128-bit digest of a tensor's bytes, fast enough to take every step. Blocks of 4096 bytes are hashed on
-// their own, mixed with their index and added, so any sharding on block borders and any order of threads
-// gives the same digest. It tells accidents apart, not attacks; files are hashed with SHA-256. Definition:
-// docs/numerics.md, Digest.
+// Tensor digest: 128 bit, over blocks of kDigestBlockBytes that are mixed with their index and added mod
+// 2^128: any sharding on block borders, any order (docs/numerics.md, Digest). It finds faults; it is no
+// cryptographic hash. The LOCKSTEP_HD functions are the definition, shared with the device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "numerics/constants.h"
 #include "numerics/host_device.h"
@@ -17,59 +15,80 @@
 namespace lockstep::numerics {
 
 struct Digest128 {
-  uint64_t low = 0;
-  uint64_t high = 0;
-  bool operator==(const Digest128&) const = default;
-  // 32 lower-case digits, high word first.
-  std::string hex() const;
-  // Exactly what hex() writes, else none.
-  static std::optional<Digest128> from_hex(std::string_view hex);
+  uint64_t lo = 0, hi = 0;
+
+  std::string hex() const;  // 32 lower-case digits, hi first
+  bool operator==(const Digest128& other) const { return lo == other.lo && hi == other.hi; }
+  bool operator!=(const Digest128& other) const { return !(*this == other); }
 };
 
-namespace internal {
+inline constexpr int kDigestWords = static_cast<int>(kDigestBlockBytes / 8);  // 64-bit words of a block
+inline constexpr int kDigestKeyOffset = 4;  // lane 1 uses the keys of lane 0 from here on
 
-// Keys of word i are arithmetic progressions of odd steps.
-inline constexpr uint32_t kDigestStart[4] = {0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344};
-inline constexpr uint32_t kDigestStep[4] = {0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F};
-
-LOCKSTEP_HD uint64_t digest_product(uint64_t word, uint32_t low_key, uint32_t high_key) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(word) + low_key) *
-         static_cast<uint64_t>(static_cast<uint32_t>(word >> 32) + high_key);
-}
-// Bijective mixing of 64 bits (the finaliser form of MurmurHash3 with other constants).
-LOCKSTEP_HD uint64_t digest_mix(uint64_t x) {
-  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93ULL;
-  x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ULL;
-  return x ^ (x >> 32);
-}
-struct DigestPair {
-  uint64_t a;
-  uint64_t b;
-};
-// Two Feistel steps over the block's sums and index.
-LOCKSTEP_HD DigestPair digest_finish_block(DigestPair sums, uint64_t index) {
-  const uint64_t a = sums.a + digest_mix(index + 0x9E3779B97F4A7C15ULL);
-  const uint64_t b = sums.b ^ digest_mix(index + 0xC2B2AE3D27D4EB4FULL);
-  const uint64_t low = digest_mix(a + digest_mix(b));
-  const uint64_t high = digest_mix(b ^ low);
-  return {low, high};
+// Key i of the sequence: SplitMix64 of i.
+constexpr LOCKSTEP_HD uint64_t digest_key(int i) {
+  uint64_t z = 0x4C6F636B73746570ULL + (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
 }
 
-}  // namespace internal
+// (low half of word + low half of key) * (high half of word + high half of key); the sums mod 2^32, the
+// product in 64 bits.
+LOCKSTEP_HD uint64_t digest_product(uint64_t word, uint64_t key) {
+  const auto low = static_cast<uint32_t>(word) + static_cast<uint32_t>(key);
+  const auto high = static_cast<uint32_t>(word >> 32) + static_cast<uint32_t>(key >> 32);
+  return static_cast<uint64_t>(low) * high;
+}
 
+// A bijection of 128 bits that depends on `number`.
+LOCKSTEP_HD Digest128 digest_mix(Digest128 x, uint64_t number) {
+  x.lo += (number + 1) * 0x9E3779B97F4A7C15ULL;
+  x.hi ^= (number + 1) * 0xD1B54A32D192ED03ULL;
+  for (int round = 0; round < 3; ++round) {
+    x.lo = (x.lo ^ (x.lo >> 32)) * 0xBF58476D1CE4E5B9ULL;
+    x.hi += x.lo;
+    x.hi = (x.hi ^ (x.hi >> 29)) * 0x94D049BB133111EBULL;
+    x.lo += x.hi;
+  }
+  x.lo ^= x.lo >> 31;
+  x.hi ^= x.hi >> 32;
+  return x;
+}
+
+LOCKSTEP_HD Digest128 digest_add(Digest128 a, Digest128 b) {
+  const uint64_t lo = a.lo + b.lo;
+  return {lo, a.hi + b.hi + (lo < a.lo ? 1U : 0U)};
+}
+
+// The two lanes of one whole block of words, before digest_mix.
+LOCKSTEP_HD Digest128 digest_lanes(const uint64_t* words) {
+  Digest128 lanes;
+  for (int i = 0; i < kDigestWords; ++i) {
+    lanes.lo += digest_product(words[i], digest_key(i));
+    lanes.hi += digest_product(words[i], digest_key(i + kDigestKeyOffset));
+  }
+  return lanes;
+}
+
+// Number by which the sum of blocks is mixed at the end.
+LOCKSTEP_HD Digest128 digest_finish(Digest128 sum, uint64_t total_bytes) {
+  return digest_mix(sum, total_bytes ^ 0x8000000000000000ULL);
+}
+
+// A partial digest. Blocks may be added in any order, each index once.
 class DigestSum {
  public:
-  // size: kDigestBlockBytes, or less for the last block (zero padding counts, the total length tells it
-  // apart).
-  void add_block(uint64_t block_index, const void* bytes, size_t size);
-  void merge(const DigestSum& other);
-  Digest128 finish(uint64_t total_bytes) const;
+  // n <= kDigestBlockBytes, less only for the last block of the data (the rest counts as zeros). `bytes` need
+  // no alignment.
+  void add_block(uint64_t block_index, const void* bytes, size_t n);
+  void merge(const DigestSum& other) { sum_ = digest_add(sum_, other.sum_); }
+  Digest128 finish(uint64_t total_bytes) const { return digest_finish(sum_, total_bytes); }
 
  private:
-  uint64_t low_ = 0;
-  uint64_t high_ = 0;
+  Digest128 sum_;
 };
 
-Digest128 digest_bytes(const void* bytes, size_t size);
+Digest128 digest_bytes(const void* bytes, size_t n);
 
 }  // namespace lockstep::numerics

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011): random bits as a pure function of key and counter. No
-// state.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011) and the draw of docs/numerics.md, Randomness. No state.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +12,42 @@ struct Philox4 {
   uint32_t x[4];
 };
 
-LOCKSTEP_HD Philox4 philox4x32(uint64_t key, Philox4 counter) {
-  constexpr uint32_t kMultiplier0 = 0xD2511F53;
-  constexpr uint32_t kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9;
-  constexpr uint32_t kWeyl1 = 0xBB67AE85;
+// Counter (c0, c1, c2, c3); key words: low, then high half of `key`.
+LOCKSTEP_HD Philox4 philox4x32(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
   auto k0 = static_cast<uint32_t>(key);
   auto k1 = static_cast<uint32_t>(key >> 32);
-  Philox4 c = counter;
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = static_cast<uint64_t>(kMultiplier0) * c.x[0];
-    const uint64_t b = static_cast<uint64_t>(kMultiplier1) * c.x[2];
-    c = Philox4{{static_cast<uint32_t>(b >> 32) ^ c.x[1] ^ k0, static_cast<uint32_t>(b),
-                 static_cast<uint32_t>(a >> 32) ^ c.x[3] ^ k1, static_cast<uint32_t>(a)}};
-    k0 += kWeyl0;
-    k1 += kWeyl1;
+    const uint64_t p0 = static_cast<uint64_t>(0xD2511F53U) * c0;
+    const uint64_t p1 = static_cast<uint64_t>(0xCD9E8D57U) * c2;
+    const uint32_t y0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    const uint32_t y2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    c0 = y0;
+    c2 = y2;
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
   }
-  return c;
+  return {{c0, c1, c2, c3}};
 }
 
-// What a draw is for: streams of different purposes never meet.
-enum class Purpose : uint8_t { kRollout = 0, kEval = 1, kShuffle = 2, kInit = 3, kData = 4 };
+// What a draw is for. A number once given is never reused.
+enum class Purpose : uint8_t {
+  kRollout = 0,  // n: ordinal of the prompt in the run's data order, from step 0
+  kEval = 1,     // n: step * rows + row
+  kShuffle = 2,
+  kInit = 3,
+  kData = 4,
+  kDemo = 5,
+};
 
-// 64 bits: words 0 and 1 of the block at (position, sample, low and high word of purpose*2^56 + n). n < 2^56.
+// 64 random bits. n < 2^56.
 LOCKSTEP_HD uint64_t draw(uint64_t seed, Purpose purpose, uint64_t n, uint32_t sample_index,
                           uint32_t position) {
   const uint64_t stream = (static_cast<uint64_t>(purpose) << 56) + n;
-  const Philox4 block = philox4x32(seed, Philox4{{position, sample_index, static_cast<uint32_t>(stream),
-                                                  static_cast<uint32_t>(stream >> 32)}});
-  return static_cast<uint64_t>(block.x[0]) + (static_cast<uint64_t>(block.x[1]) << 32);
+  const Philox4 out = philox4x32(seed, position, sample_index, static_cast<uint32_t>(stream),
+                                 static_cast<uint32_t>(stream >> 32));
+  return out.x[0] | (static_cast<uint64_t>(out.x[1]) << 32);
 }
 
 }  // namespace lockstep::numerics
