@@ -22,7 +22,7 @@ inline constexpr float kRoundEvenMagic = 12582912.0F;  // 1.5 * 2^23
 inline constexpr float kExp2Coefficients[] = {0x1.41788ap-13F, 0x1.5f094ap-10F, 0x1.3b2dd4p-7F,
                                               0x1.c6af7ap-5F,  0x1.ebfbdcp-3F,  0x1.62e430p-1F,
                                               0x1.000000p+0F};
-inline constexpr int kExp2Terms = 7;
+inline constexpr int kExp2Degree = 6;
 
 // e^r on |r| <= ln(2)/2, highest degree first, Horner as above.
 inline constexpr float kExpCoefficients[] = {0x1.6a4f6cp-10F, 0x1.123980p-7F, 0x1.5558aep-5F, 0x1.555492p-3F,
@@ -76,13 +76,13 @@ LOCKSTEP_HD float exp(float x) {
 
 // binary32(log of binary64): one rounding of a result good to 2^-52.
 LOCKSTEP_HD float log(float x) {
-  const double y = log(static_cast<double>(x));
+  const double y = numerics::log(static_cast<double>(x));
   return y != y ? float_from_bits(kNanBits) : static_cast<float>(y);
 }
 
 // 1/(1 + e^-x): three operations.
 LOCKSTEP_HD float sigmoid(float x) {
-  return 1.0F / (1.0F + exp(-x));
+  return 1.0F / (1.0F + numerics::exp(-x));
 }
 
 // 1/sqrt(x): two operations. x < 0 and NaN: NaN; 0: infinity of its sign.
