@@ -295,7 +295,7 @@ TEST_F(CheckpointTest, KilledWhileSaving) {
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
   testing::TestRandom random(11);
   int64_t reached = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 15; ++round) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {

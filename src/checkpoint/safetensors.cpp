@@ -7,36 +7,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "core/buffer.h"
 #include "core/bytes.h"
 #include "core/suggest.h"
+#include "numerics/bfloat16.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 constexpr int64_t kHeaderAlignmentBytes = 8;
-
-// binary32 of the same value; every bfloat16 and binary16 has one. The payload of a NaN is kept.
-float bf16_to_f32(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-float f16_to_f32(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
-  const uint32_t exponent = (bits >> 10) & 0x1FU;
-  const uint32_t fraction = bits & 0x3FFU;
-  if (exponent == 0) {  // zero or a multiple of 2^-24
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
-  }
-  const uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
-}
 
 Status read_at(int fd, const std::string& path, int64_t offset, int64_t size, void* dst) {
   char* out = static_cast<char*>(dst);
@@ -181,9 +164,9 @@ Status SafetensorsFile::read_f32_elements(const TensorInfo& tensor, int64_t firs
     LOCKSTEP_RETURN_IF_ERROR(read_bytes(tensor, (first + done) * 2, n * 2, bits.data()));
     float* out = dst + done;
     if (tensor.dtype == DType::kBF16) {
-      for (int64_t i = 0; i < n; ++i) out[i] = bf16_to_f32(bits[i]);
+      for (int64_t i = 0; i < n; ++i) out[i] = numerics::bfloat16_to_float(bits[i]);
     } else {
-      for (int64_t i = 0; i < n; ++i) out[i] = f16_to_f32(bits[i]);
+      for (int64_t i = 0; i < n; ++i) out[i] = numerics::float16_to_float(bits[i]);
     }
   }
   return ok_status();
