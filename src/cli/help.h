@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What --help prints.
+#pragma once
+
+#include <string>
+
+#include "cli/option.h"
+
+namespace lockstep::cli {
+
+std::string overview();        // `lockstep` alone
+std::string debug_overview();  // `lockstep debug`
+std::string command_help(CommandSet command);
+std::string version_text();
+// The tables of docs/options.md, in Markdown.
+std::string options_markdown();
+
+}  // namespace lockstep::cli
