@@ -6,12 +6,13 @@
 #include <cstdint>
 
 #include "numerics/constants.h"
+#include "numerics/host_device.h"
 
 namespace lockstep::numerics {
 
 // Folds 128 lanes pairwise: (0+1), (2+3), ...; then pairs of pairs. Destroys `lanes`; returns the sum.
 template <typename T>
-T fold_lanes(T* lanes) {
+LOCKSTEP_HD T fold_lanes(T* lanes) {
   for (int width = 1; width < kSumLanes; width *= 2) {
     for (int i = 0; i < kSumLanes; i += 2 * width) lanes[i] = lanes[i] + lanes[i + width];
   }
@@ -20,7 +21,7 @@ T fold_lanes(T* lanes) {
 
 // Sum over i of a[i] * b[i], i in [0, n). Lane i % 128 is a chain of fma in ascending i from +0.
 template <typename T>
-T row_dot(const T* a, const T* b, int64_t n) {
+LOCKSTEP_HD T row_dot(const T* a, const T* b, int64_t n) {
   T lanes[kSumLanes] = {};
   int64_t i = 0;
   for (; i + kSumLanes <= n; i += kSumLanes) {
