@@ -12,6 +12,10 @@ target_compile_options(lockstep_flags INTERFACE
   -Wall -Wextra -Werror -Wundef -Wno-psabi
   -ffp-contract=off    # a fused multiply-add is written std::fma
   -fno-math-errno)     # sqrt is one instruction; changes no value
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 warns falsely inside std::string concatenation (GCC bug 105651).
+  target_compile_options(lockstep_flags INTERFACE -Wno-restrict)
+endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # The floor is x86-64-v3 (AVX2, FMA; checked at start); wider paths are files of their own.
   target_compile_options(lockstep_flags INTERFACE -march=x86-64-v3)
