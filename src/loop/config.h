@@ -29,7 +29,8 @@ struct PromptConfig {
 struct MachineConfig {
   int threads = 0;  // 0: all cores
   std::string isa = "auto";
-  int64_t max_tokens_per_gpu = 9216;  // tokens of a micro-batch (at least one sample)
+  int64_t max_tokens_per_gpu = 2048;   // tokens of a micro-batch (at least one sample)
+  bool recompute_activations = false;  // --recompute-activations: less memory, a third more work
   rollout::EngineConfig engine;
 };
 

@@ -144,9 +144,7 @@ std::string identity_json(const SftConfig& config, const std::vector<int32_t>& e
   JsonObject out;
   add_prompt(config.prompt, &out);
   add_order(config.shuffle, config.data_order, config.seed, &out);
-  out.add_json("end_token_ids", json_list(end_ids))
-      .add("global_batch_size", config.batch_size)
-      .add("calculate_per_token_loss", config.update.loss.per_token);
+  out.add_json("end_token_ids", json_list(end_ids)).add("global_batch_size", config.batch_size);
   add_optimizer(config.update, config.num_steps, &out);
   return out.text();
 }

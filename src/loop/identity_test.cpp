@@ -143,7 +143,7 @@ TEST(Identity, TheTextIsFixed) {
       identity_json(config, {3, 1}),
       R"({"input_key":"","label_key":"","apply_chat_template":false,"prompt_suffix":null,)"
       R"("rollout_max_prompt_len":0,"control_tokens":"compatible","data_order":"lockstep","rollout_seed":42,)"
-      R"("end_token_ids":[3,1],"global_batch_size":16,"calculate_per_token_loss":false,"lr":1e-06,)"
+      R"("end_token_ids":[3,1],"global_batch_size":16,"lr":1e-06,)"
       R"("lr_warmup_iters":0,"lr_decay_style":"linear","lr_decay_iters":5,"min_lr":0,"weight_decay":0.1,)"
       R"("adam_beta1":0.9,"adam_beta2":0.98,"adam_eps":1e-08,"clip_grad":1,"grad_leaves":32})");
 }

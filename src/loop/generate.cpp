@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "loop/machine.h"
+#include "loop/progress.h"
+#include "loop/sampling_run.h"
+#include "model/load.h"
+
+namespace lockstep::loop {
+namespace {
+
+// Prompts given as text, or rows of a file.
+Result<std::vector<SampledPrompt>> collect_prompts(const GenerateConfig& config, const TextModel& text) {
+  std::vector<SampledPrompt> out;
+  for (size_t i = 0; i < config.prompts.size(); ++i) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Prompt prompt, text_prompt(config.prompts[i], config.prompt, text));
+    out.push_back({static_cast<int64_t>(i), i, std::move(prompt)});
+  }
+  if (config.prompt.path.empty()) return out;
+  LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource source, PromptSource::load(config.prompt, "", false, text));
+  for (int64_t row = 0; row < source.rows(); ++row) {
+    out.push_back({row, static_cast<uint64_t>(out.size()), source.prompt(row)});
+  }
+  return out;
+}
+
+}  // namespace
+
+Status run_generate(const GenerateConfig& config) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto network, model::load_network(config.hf_checkpoint));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const TextModel text,
+      load_text_model(config.hf_checkpoint, network->config().eos_ids, network->config().vocab));
+  SampledBatch batch;
+  batch.samples_per_prompt = config.n_samples_per_prompt;
+  LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, collect_prompts(config, text));
+  if (batch.prompts.empty()) return invalid("nothing to generate; give --prompt TEXT or --prompt-data PATH");
+  int64_t longest = 0;
+  for (const SampledPrompt& p : batch.prompts)
+    longest = std::max(longest, static_cast<int64_t>(p.prompt.ids.size()));
+  network->prepare(*context,
+                   std::min(network->config().max_positions, longest + config.sampling.max_new_tokens));
+  rollout::Engine engine(*network, config.machine.engine);
+  const SampleContext sample{context.get(), &text, &engine, nullptr, network->config().vocab};
+  const auto settings =
+      generation_settings(sample, config.sampling, config.seed, numerics::Purpose::kRollout);
+  log_info("sampling: temperature {}, top-p {}, top-k {}, seed {}; end tokens from {}",
+           config.sampling.temperature, config.sampling.top_p, config.sampling.top_k, config.seed,
+           text.end_source);
+  ProgressLine progress;
+  const auto start = std::chrono::steady_clock::now();
+  LOCKSTEP_RETURN_IF_ERROR(sample_batch(
+      sample, settings,
+      [&](const rollout::Progress& p) {
+        progress.update(
+            fmt::format("{}/{} samples, {:.0f} tokens/s", p.finished, p.total,
+                        static_cast<double>(p.generated_tokens) / std::max(seconds_since(start), 1e-3)));
+      },
+      &batch));
+  const std::string lines = samples_jsonl(batch);
+  if (!config.out.empty()) return write_file_atomic(config.out, lines);
+  fmt::print("{}", lines);
+  return ok_status();
+}
+
+}  // namespace lockstep::loop

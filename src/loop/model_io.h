@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of a run: a Hugging Face folder that loads in transformers as it is, and what training needs
+// besides.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "core/status.h"
+#include "model/network.h"
+#include "trainer/trainer.h"
+
+namespace lockstep::loop {
+
+struct CheckpointContents {
+  const model::Network* network = nullptr;
+  const trainer::OptimizerState* optimizer = nullptr;  // null: a model only
+  std::string config_json;                             // the model's config.json as it came
+  std::string side_folder;  // tokenizer and other side files come from here; "": none
+  std::string state_json;   // with optimizer
+};
+
+// Writes the files of a begun checkpoint and commits it. Errors (kStopped): a failed write; what was there is
+// intact.
+Status write_checkpoint(checkpoint::CheckpointWriter writer, const CheckpointContents& contents);
+// Bytes such a checkpoint takes on disk.
+Result<int64_t> checkpoint_bytes(const model::ParameterTable& table, bool optimizer);
+
+// Weights, moments and state.json of a checkpoint of this model. The network still wants prepare().
+Status read_checkpoint(const std::string& folder, model::Network* network, trainer::OptimizerState* optimizer,
+                       std::string* state_json);
+
+}  // namespace lockstep::loop

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder of a run: ledger, metrics, samples, environment and checkpoints; start, resume and save
+// (docs/formats.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "ledger/ledger.h"
+#include "loop/model_io.h"
+
+namespace lockstep::loop {
+
+struct RunFolderOptions {
+  std::string run_dir;
+  std::string save;           // "": run_dir
+  std::string load;           // "": the newest checkpoint of save and run_dir
+  int64_t save_interval = 0;  // 0: only the last step
+  int64_t retain = -1;
+  int64_t steps = 0;  // of the whole run
+};
+
+class RunFolder {
+ public:
+  // Creates the folder, or opens one of the same identity: finds its newest complete checkpoint and cuts
+  // ledger, metrics and samples back to it. Errors: kInvalid, before anything is written, when the folder
+  // holds a run of another identity (names the first differing field), or something else; kStopped when it
+  // can not be written.
+  static Result<RunFolder> open(const RunFolderOptions& options, const std::string& header);
+
+  // The step after the checkpoint found, or 0.
+  int64_t first_step() const { return checkpoint_step_ ? *checkpoint_step_ + 1 : 0; }
+  bool resumed() const { return checkpoint_step_.has_value(); }
+  const std::string& checkpoint_folder() const { return checkpoint_folder_; }
+  // Reads the checkpoint found; call only when resumed().
+  Status load(model::Network* network, trainer::OptimizerState* optimizer);
+
+  void append(const ledger::LedgerRecord& record) { ledger_->append(record); }
+  Status commit() { return ledger_->commit(); }
+  Status add_metrics(const std::string& json_line);
+  // samples/NAME, replaced whole.
+  Status write_samples(const std::string& name, const std::string& text);
+  Status add_environment(const std::string& json_line);
+
+  bool save_due(int64_t step) const;
+  // Call after commit(): the state holds the ledger's length and hash.
+  Status save(int64_t step, const model::Network& network, const trainer::OptimizerState& optimizer,
+              const std::string& base_folder);
+
+  const std::string& run_dir() const { return options_.run_dir; }
+  const std::string& save_dir() const { return options_.save; }
+  const std::string& last_sha256() const { return ledger_->last_sha256(); }
+
+  // iter_NNNNNNN-like number in a file name: "rollout_0000019.jsonl".
+  static std::string step_name(const std::string& prefix, int64_t step);
+
+ private:
+  Status check_existing(const std::string& header);
+  Status find_checkpoint();
+  Status adopt_history();
+  Status cut_back();
+  Status remove_later_samples();
+  Status start_ledger(const std::string& header);
+
+  RunFolderOptions options_;
+  std::string identity_sha256_;
+  std::optional<int64_t> checkpoint_step_;
+  std::string checkpoint_folder_;
+  int64_t ledger_records_ = 0;  // of the checkpoint
+  int64_t metrics_lines_ = 0;
+  std::optional<ledger::LedgerWriter> ledger_;
+  std::optional<FileWriter> metrics_;
+};
+
+}  // namespace lockstep::loop

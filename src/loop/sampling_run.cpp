@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/sampling_run.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "ledger/json_text.h"
+
+namespace lockstep::loop {
+namespace {
+
+std::string log_prob_bits(const std::vector<float>& values) {
+  std::vector<std::string> items;
+  for (const float v : values) items.push_back(fmt::format("\"{:08x}\"", std::bit_cast<uint32_t>(v)));
+  return ledger::json_array(items);
+}
+
+std::string id_list(const std::vector<int32_t>& ids) {
+  std::vector<std::string> items;
+  for (const int32_t id : ids) items.push_back(std::to_string(id));
+  return ledger::json_array(items);
+}
+
+}  // namespace
+
+rollout::GenerationSettings generation_settings(const SampleContext& sample,
+                                                const rollout::SamplingConfig& sampling, uint64_t seed,
+                                                numerics::Purpose purpose) {
+  rollout::GenerationSettings settings;
+  settings.sampling = sampling;
+  settings.seed = seed;
+  settings.purpose = purpose;
+  settings.end_ids = sample.text->end_ids;
+  settings.sampleable = std::min(sample.vocab, sample.text->tokenizer.token_limit());
+  const data::Tokenizer* tokenizer = &sample.text->tokenizer;
+  settings.token_bytes = [tokenizer](int32_t id) { return tokenizer->token_bytes(id); };
+  return settings;
+}
+
+Status sample_batch(const SampleContext& sample, const rollout::GenerationSettings& settings,
+                    const std::function<void(const rollout::Progress&)>& progress, SampledBatch* batch) {
+  std::vector<rollout::Request> requests;
+  for (const SampledPrompt& prompt : batch->prompts) {
+    for (int64_t s = 0; s < batch->samples_per_prompt; ++s) {
+      requests.push_back({prompt.prompt.ids, prompt.ordinal, static_cast<uint32_t>(s)});
+    }
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(batch->completions,
+                            sample.engine->generate(*sample.context, requests, settings, progress));
+  batch->responses.resize(requests.size());
+  batch->rewards.assign(requests.size(), 0.0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t> ids = batch->completions[i].tokens;
+    const bool ended = !ids.empty() && std::find(settings.end_ids.begin(), settings.end_ids.end(),
+                                                 ids.back()) != settings.end_ids.end();
+    if (ended) ids.pop_back();
+    batch->responses[i] = sample.text->tokenizer.decode(ids);
+    if (sample.grader == nullptr) continue;
+    const SampledPrompt& prompt = batch->prompts[i / static_cast<size_t>(batch->samples_per_prompt)];
+    batch->rewards[i] = sample.grader->grade(batch->responses[i], prompt.prompt.label);
+    if (!std::isfinite(batch->rewards[i])) {
+      return stopped("data row {}: the reward is not a finite number; check --rm-type and the label",
+                     prompt.row);
+    }
+  }
+  return ok_status();
+}
+
+std::string samples_jsonl(const SampledBatch& batch) {
+  std::string out;
+  for (size_t i = 0; i < batch.completions.size(); ++i) {
+    const SampledPrompt& prompt = batch.prompts[i / static_cast<size_t>(batch.samples_per_prompt)];
+    const rollout::Completion& completion = batch.completions[i];
+    ledger::JsonObject line;
+    line.add("row", prompt.row)
+        .add("ordinal", prompt.ordinal)
+        .add("sample", static_cast<int64_t>(i) % batch.samples_per_prompt)
+        .add("reward", batch.rewards[i])
+        .add("label", prompt.prompt.label)
+        .add("finish", completion.finish == rollout::FinishReason::kStop ? "stop" : "length")
+        .add("response", batch.responses[i])
+        .add_json("prompt_ids", id_list(prompt.prompt.ids))
+        .add_json("response_ids", id_list(completion.tokens))
+        .add_json("log_prob_bits", log_prob_bits(completion.log_probs));
+    out += line.text() + "\n";
+  }
+  return out;
+}
+
+SampleSummary summarise(const SampledBatch& batch) {
+  SampleSummary out;
+  const size_t n = batch.completions.size();
+  if (n == 0) return out;
+  for (size_t i = 0; i < n; ++i) {
+    out.reward_mean += batch.rewards[i];
+    out.response_tokens += static_cast<int64_t>(batch.completions[i].tokens.size());
+    out.truncated += batch.completions[i].finish == rollout::FinishReason::kLength ? 1 : 0;
+  }
+  const size_t group = static_cast<size_t>(batch.samples_per_prompt);
+  for (size_t p = 0; p < batch.prompts.size(); ++p) {
+    const auto first = batch.rewards.begin() + static_cast<std::ptrdiff_t>(p * group);
+    out.zero_spread_groups +=
+        std::all_of(first, first + static_cast<std::ptrdiff_t>(group), [&](double r) { return r == *first; })
+            ? 1
+            : 0;
+  }
+  const double count = static_cast<double>(n);
+  out.reward_mean /= count;
+  out.response_length_mean = static_cast<double>(out.response_tokens) / count;
+  out.truncated /= count;
+  out.zero_spread_groups /= static_cast<double>(batch.prompts.size());
+  return out;
+}
+
+}  // namespace lockstep::loop

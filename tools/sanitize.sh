@@ -1,0 +1,13 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Unit tests and the short whole runs under AddressSanitizer + UndefinedBehaviorSanitizer, then under ThreadSanitizer.
+# sanitize.sh [address|thread]: only one of them.
+set -eu
+which=${1:-both}
+one() {
+  cmake -S . -B "build-$1" -G Ninja -DLOCKSTEP_SANITIZE="$2" -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+  cmake --build "build-$1" -j "$(nproc)"
+  (cd "build-$1" && ctest --output-on-failure -j "$(nproc)" -LE slow)
+}
+[ "$which" = thread ] || one asan address,undefined
+[ "$which" = address ] || one tsan thread
