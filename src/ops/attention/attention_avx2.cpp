@@ -15,7 +15,8 @@ constexpr int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0,
 
 struct Avx2 {
   static constexpr int kWidth = 8;
-  static constexpr int kRows = 2;
+  static constexpr int kRows = 4;
+  static constexpr int kVectors = 3;
   using Reg = __m256;
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Reg a) { _mm256_storeu_ps(p, a); }
@@ -45,9 +46,9 @@ struct Avx2 {
     const Reg low = _mm256_cmp_ps(e, _mm256_set1_ps(numerics::kWeightFloor), _CMP_LT_OQ);
     return _mm256_andnot_ps(low, _mm256_mul_ps(p, power));
   }
-  static void add_lanes(float* lanes, const float* p) {
+  static void add_lanes(float* lanes, const float* p, int n) {
     Reg sum = load(lanes);
-    for (int j = 0; j < 64; j += 8) sum = _mm256_add_ps(sum, load(p + j));
+    for (int j = 0; j < n; j += 8) sum = _mm256_add_ps(sum, load(p + j));
     store(lanes, sum);
   }
 };

@@ -19,6 +19,7 @@ namespace {
 struct Avx512 {
   static constexpr int kWidth = 16;
   static constexpr int kRows = 4;
+  static constexpr int kVectors = 4;
   using Reg = __m512;
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
@@ -41,9 +42,9 @@ struct Avx512 {
     const __mmask16 kept = _mm512_cmp_ps_mask(e, _mm512_set1_ps(numerics::kWeightFloor), _CMP_NLT_UQ);
     return _mm512_maskz_mul_ps(kept, p, power);
   }
-  static void add_lanes(float* lanes, const float* p) {
+  static void add_lanes(float* lanes, const float* p, int n) {
     __m256 sum = _mm256_loadu_ps(lanes);
-    for (int j = 0; j < 64; j += 8) sum = _mm256_add_ps(sum, _mm256_loadu_ps(p + j));
+    for (int j = 0; j < n; j += 8) sum = _mm256_add_ps(sum, _mm256_loadu_ps(p + j));
     _mm256_storeu_ps(lanes, sum);
   }
 };

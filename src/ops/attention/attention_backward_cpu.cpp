@@ -2,7 +2,6 @@
 // Tasks: (sample, key/value head). Blocks of 64 keys ascending; for each, the group's heads ascending and
 // their tiles of 64 queries ascending: the order of every chain at once, without a lock.
 #include <algorithm>
-#include <cstring>
 
 #include "core/buffer.h"
 #include "numerics/reduce.h"
@@ -15,98 +14,114 @@ namespace {
 using numerics::kKeyBlock;
 using numerics::kTokenPad;
 
+// Memory of one thread.
 struct Workspace {
-  Buffer<float> row_sums, k_columns, v_columns, dk_total, dv_total;
+  Buffer<float> q, d_out, dq, row_sums;
+  Buffer<float> k_rows, k_columns, v_columns, dk, dv, dk_total, dv_total;
   Buffer<float> p{kKeyBlock * kKeyBlock};
   Buffer<float> ds{kKeyBlock * kKeyBlock};
+
+  void prepare(int64_t group, int64_t rows, int64_t d) {
+    for (Buffer<float>* x : {&q, &d_out, &dq}) x->ensure(group * rows * d);
+    row_sums.ensure(group * rows);
+    for (Buffer<float>* x : {&k_rows, &k_columns, &v_columns, &dk, &dv, &dk_total, &dv_total})
+      x->ensure(d * kKeyBlock);
+  }
 };
 
-// Rows [0, keys) of a matrix with row stride ld to [d][64]; columns past the last row are +0.
-void pack_columns(const float* rows, int64_t ld, int64_t keys, int64_t d, float* columns) {
+// Rows with stride ld_from to rows with stride ld_to, times factor.
+void copy_rows(const float* from, int64_t ld_from, int64_t rows, int64_t d, float factor, float* to,
+               int64_t ld_to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < d; ++i) to[row * ld_to + i] = from[row * ld_from + i] * factor;
+  }
+}
+
+// Rows [0, keys) with stride ld to [d][64]; columns past the last row are +0.
+void copy_columns(const float* from, int64_t ld, int64_t keys, int64_t d, float* to) {
   for (int64_t i = 0; i < d; ++i) {
-    for (int64_t j = 0; j < keys; ++j) columns[i * kKeyBlock + j] = rows[j * ld + i];
-    for (int64_t j = keys; j < kKeyBlock; ++j) columns[i * kKeyBlock + j] = 0.0F;
+    for (int64_t j = 0; j < keys; ++j) to[i * kKeyBlock + j] = from[j * ld + i];
+    for (int64_t j = keys; j < kKeyBlock; ++j) to[i * kKeyBlock + j] = 0.0F;
   }
 }
 
-void zero_rows(float* x, int64_t ld, int64_t rows, int64_t columns) {
-  for (int64_t row = 0; row < rows; ++row)
-    std::memset(x + row * ld, 0, static_cast<size_t>(columns) * sizeof(float));
+// x into the total, and x to +0. The first chunk is the total: adding +0 could turn its -0 into +0.
+void move_chunk(bool first, int64_t n, float* x, float* total) {
+  for (int64_t i = 0; i < n; ++i) total[i] = first ? x[i] : total[i] + x[i];
+  std::fill(x, x + n, 0.0F);
 }
 
-void scale_rows(float scale, int64_t ld, int64_t rows, int64_t columns, float* x) {
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < columns; ++i) x[row * ld + i] = x[row * ld + i] * scale;
-  }
+void add_total(const float* total, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = total[i] + x[i];
 }
 
-// total + x into x: the last chunk.
-void add_total(const float* total, int64_t ld, int64_t rows, int64_t d, float* x) {
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < d; ++i) x[row * ld + i] = total[row * d + i] + x[row * ld + i];
-  }
-}
+// Where the sample's matrices begin, at the group's first query head or the key/value head.
+struct Source {
+  int64_t ld, ld_out;
+  const float *q, *k, *v, *out, *d_out;
+  float *dq, *dk, *dv;
+};
 
-// x into total, and x to +0 (no +0 is added to the first chunk: it could turn -0 into +0).
-void move_chunk(bool first, int64_t ld, int64_t rows, int64_t d, float* x, float* total) {
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < d; ++i) {
-      float* sum = total + row * d + i;
-      *sum = first ? x[row * ld + i] : *sum + x[row * ld + i];
-      x[row * ld + i] = 0.0F;
-    }
-  }
-}
-
-void backward_task(BackwardTile tile, int64_t group, const float* out, Workspace* work, BackwardTask* task) {
-  const int64_t d = task->head_size;
-  work->row_sums.ensure(group * task->rows);
-  work->k_columns.ensure(d * kKeyBlock);
-  work->v_columns.ensure(d * kKeyBlock);
-  work->dk_total.ensure(d * kKeyBlock);
-  work->dv_total.ensure(d * kKeyBlock);
-  task->row_sums = work->row_sums.data();
-  task->k_columns = work->k_columns.data();
-  task->v_columns = work->v_columns.data();
-  task->p = work->p.data();
-  task->ds = work->ds.data();
-  task->dk_total = work->dk_total.data();
-  task->dv_total = work->dv_total.data();
-
+void backward_task(BackwardTile tile, int64_t group, const Source& source, Workspace* work,
+                   BackwardTask task) {
+  const int64_t d = task.head_size;
+  const int64_t rows = task.rows;
+  work->prepare(group, rows, d);
   for (int64_t g = 0; g < group; ++g) {
-    for (int64_t row = 0; row < task->rows; ++row) {
-      const int64_t at = row * task->ld_out + g * d;
-      task->row_sums[g * task->rows + row] = numerics::row_dot(task->d_out + at, out + at, d);
+    const float* d_out = source.d_out + g * d;
+    copy_rows(source.q + g * d, source.ld, rows, d, 1.0F, work->q.data() + g * rows * d, d);
+    copy_rows(d_out, source.ld_out, rows, d, 1.0F, work->d_out.data() + g * rows * d, d);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * source.ld_out;
+      work->row_sums[g * rows + row] = numerics::row_dot(d_out + at, source.out + g * d + at, d);
     }
   }
-  zero_rows(task->dq, task->ld, task->rows, group * d);
-  zero_rows(task->dk, task->ld, task->rows, d);
-  zero_rows(task->dv, task->ld, task->rows, d);
+  std::fill(work->dq.data(), work->dq.data() + group * rows * d, 0.0F);
+  task.q = work->q.data();
+  task.d_out = work->d_out.data();
+  task.row_sums = work->row_sums.data();
+  task.dq = work->dq.data();
+  task.k_rows = work->k_rows.data();
+  task.k_columns = work->k_columns.data();
+  task.v_columns = work->v_columns.data();
+  task.dk = work->dk.data();
+  task.dv = work->dv.data();
+  task.dk_total = work->dk_total.data();
+  task.dv_total = work->dv_total.data();
+  task.p = work->p.data();
+  task.ds = work->ds.data();
+
   const float scale = attention_gradient_scale(d);
-  for (int64_t key = 0; key < task->rows; key += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, task->rows - key);
-    pack_columns(task->k + key * task->ld, task->ld, keys, d, task->k_columns);
-    pack_columns(task->v + key * task->ld, task->ld, keys, d, task->v_columns);
+  for (int64_t key = 0; key < rows; key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, rows - key);
+    const int64_t at = key * source.ld;
+    copy_rows(source.k + at, source.ld, keys, d, 1.0F, work->k_rows.data(), d);
+    copy_columns(source.k + at, source.ld, keys, d, work->k_columns.data());
+    copy_columns(source.v + at, source.ld, keys, d, work->v_columns.data());
+    std::fill(task.dk, task.dk + kKeyBlock * d, 0.0F);
+    std::fill(task.dv, task.dv + kKeyBlock * d, 0.0F);
     for (int64_t g = 0; g < group; ++g) {
-      for (int64_t query = key; query < task->rows; query += kKeyBlock)
-        tile(*task, g, query, std::min(kKeyBlock, task->rows - query), key, keys);
+      for (int64_t query = key; query < rows; query += kKeyBlock)
+        tile(task, g, query, std::min(kKeyBlock, rows - query), key, keys);
     }
-    const int64_t last_step = (group - 1) * (task->padded_rows - key) + task->rows - 1 - key;
+    const int64_t last_step = (group - 1) * (task.padded_rows - key) + rows - 1 - key;
     if (last_step >= numerics::kGradientChunk) {
-      add_total(task->dk_total, task->ld, keys, d, task->dk + key * task->ld);
-      add_total(task->dv_total, task->ld, keys, d, task->dv + key * task->ld);
+      add_total(task.dk_total, keys * d, task.dk);
+      add_total(task.dv_total, keys * d, task.dv);
     }
-    scale_rows(scale, task->ld, keys, d, task->dk + key * task->ld);
+    copy_rows(task.dk, d, keys, d, scale, source.dk + at, source.ld);
+    copy_rows(task.dv, d, keys, d, 1.0F, source.dv + at, source.ld);
   }
-  scale_rows(scale, task->ld, task->rows, group * d, task->dq);
+  for (int64_t g = 0; g < group; ++g)
+    copy_rows(task.dq + g * rows * d, d, rows, d, scale, source.dq + g * d, source.ld);
 }
 
 }  // namespace
 
-void end_chunk(const BackwardTask& task, int64_t key, int64_t keys, int64_t step) {
+void end_chunk(const BackwardTask& task, int64_t step) {
   const bool first = step == numerics::kGradientChunk;
-  move_chunk(first, task.ld, keys, task.head_size, task.dk + key * task.ld, task.dk_total);
-  move_chunk(first, task.ld, keys, task.head_size, task.dv + key * task.ld, task.dv_total);
+  move_chunk(first, kKeyBlock * task.head_size, task.dk, task.dk_total);
+  move_chunk(first, kKeyBlock * task.head_size, task.dv, task.dv_total);
 }
 
 void attention_backward_cpu(const cpu::Context& context, const AttentionShape& shape, const float* qkv,
@@ -123,9 +138,12 @@ void attention_backward_cpu(const cpu::Context& context, const AttentionShape& s
     const int64_t kv = i % shape.kv_heads;
     const int64_t begin = samples[i / shape.kv_heads].begin;
     const int64_t rows = samples[i / shape.kv_heads].end - begin;
-    const int64_t q_column = kv * group * d;
-    const int64_t k_column = (shape.heads + kv) * d;
-    const int64_t v_column = k_column + shape.kv_heads * d;
+    const int64_t q_at = begin * ld + kv * group * d;
+    const int64_t k_at = begin * ld + (shape.heads + kv) * d;
+    const int64_t v_at = k_at + shape.kv_heads * d;
+    const int64_t out_at = begin * ld_out + kv * group * d;
+    const Source source{ld,           ld_out,         qkv + q_at,   qkv + k_at,   qkv + v_at,
+                        out + out_at, d_out + out_at, d_qkv + q_at, d_qkv + k_at, d_qkv + v_at};
     BackwardTask task{};
     task.head_size = d;
     task.rows = rows;
@@ -133,18 +151,9 @@ void attention_backward_cpu(const cpu::Context& context, const AttentionShape& s
     task.heads = shape.heads;
     task.first_head = kv * group;
     task.scale = attention_score_scale(d);
-    task.ld = ld;
-    task.ld_out = ld_out;
-    task.q = qkv + begin * ld + q_column;
-    task.k = qkv + begin * ld + k_column;
-    task.v = qkv + begin * ld + v_column;
-    task.d_out = d_out + begin * ld_out + q_column;
     task.max_exponent = max_exponent + begin * shape.heads;
     task.inverse_sum = inverse_sum + begin * shape.heads;
-    task.dq = d_qkv + begin * ld + q_column;
-    task.dk = d_qkv + begin * ld + k_column;
-    task.dv = d_qkv + begin * ld + v_column;
-    backward_task(tile, group, out + begin * ld_out + q_column, &work, &task);
+    backward_task(tile, group, source, &work, task);
   });
 }
 

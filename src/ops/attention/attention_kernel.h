@@ -3,14 +3,21 @@
 // an unnamed namespace, so that code for different instruction sets never shares a symbol. Everything that is
 // not a template lives in attention_tasks.h.
 //
-// V has: kWidth, kRows (rows of a tile), Reg; load, store, load_part, store_part, set1, add, sub, mul, fma,
-// round (nearest even), max, highest (of the lanes), in_range (all |x| < kMaxScore), scale (p * 2^e, +0
-// where e < kWeightFloor; e is an integer <= 0) and add_lanes (64 weights into kSoftmaxLanes lanes).
+// V has: kWidth, kRows and kVectors (a tile of chains in registers), Reg; load, store, load_part, store_part,
+// set1, add, sub, mul, fma, round (nearest even), max, highest (of the lanes), in_range (all |x| <
+// kMaxScore), scale (p * 2^e, +0 where e < kWeightFloor; e is an integer <= 0) and add_lanes (n weights into
+// kSoftmaxLanes lanes).
 #pragma once
 
 #include "ops/attention/attention_tasks.h"
 
 namespace lockstep::ops {
+
+// Up to the next multiple of 16 (all vector widths divide it); n <= 64, or beyond: 64.
+template <typename T>
+inline T padded(T n) {
+  return n >= 64 ? 64 : (n + 15) / 16 * 16;
+}
 
 // c[r][:] = chain over t in [begin[r], end[r]) of fma(a[r][t], b[t][:], c[r][:]), ascending.
 struct ChainTile {
@@ -92,28 +99,25 @@ inline void chain_panel(const ChainTile& x, int64_t rows, int64_t column, int64_
   for (; row < rows; ++row) chain_tile<V, 1, N, kPart>(x, row, column, x.begin[row], x.end[row], part);
 }
 
+// The last columns, fewer than a full panel.
+template <class V, int N>
+inline void chain_rest(const ChainTile& x, int64_t rows, int64_t column, int64_t columns) {
+  const int64_t vectors = (columns + V::kWidth - 1) / V::kWidth;
+  if constexpr (N > 0) {
+    if (vectors < N) return chain_rest<V, N - 1>(x, rows, column, columns);
+    const int64_t part = columns - (N - 1) * V::kWidth;
+    if (part == V::kWidth) return chain_panel<V, N, false>(x, rows, column, part);
+    return chain_panel<V, N, true>(x, rows, column, part);
+  }
+}
+
 template <class V>
 inline void chains(const ChainTile& x, int64_t rows, int64_t columns) {
-  constexpr int64_t W = V::kWidth;
+  constexpr int64_t kPanel = V::kVectors * V::kWidth;
   int64_t column = 0;
-  for (; column + 4 * W <= columns; column += 4 * W) chain_panel<V, 4, false>(x, rows, column, W);
-  const int64_t part = (columns - column) % W;
-  switch ((columns - column) / W) {
-    case 0:
-      if (part > 0) chain_panel<V, 1, true>(x, rows, column, part);
-      break;
-    case 1:
-      part > 0 ? chain_panel<V, 2, true>(x, rows, column, part)
-               : chain_panel<V, 1, false>(x, rows, column, W);
-      break;
-    case 2:
-      part > 0 ? chain_panel<V, 3, true>(x, rows, column, part)
-               : chain_panel<V, 2, false>(x, rows, column, W);
-      break;
-    default:
-      part > 0 ? chain_panel<V, 4, true>(x, rows, column, part)
-               : chain_panel<V, 3, false>(x, rows, column, W);
-  }
+  for (; column + kPanel <= columns; column += kPanel)
+    chain_panel<V, V::kVectors, false>(x, rows, column, V::kWidth);
+  chain_rest<V, V::kVectors>(x, rows, column, columns - column);
 }
 
 // 2^f on [-1/2, 1/2]: numerics::exp2_fraction.
@@ -131,30 +135,30 @@ inline typename V::Reg weight(typename V::Reg s, typename V::Reg max) {
   return V::scale(exp2_fraction<V>(V::sub(s, n)), V::sub(n, max));
 }
 
-// Scores s[64] of one query, of which `visible` count, times c; then weights in place, and the state raised.
-// False: a visible score is out of range.
+// Scores s of one query, of which `visible` count, times c; then weights in place up to the next multiple of
+// 16 (+0 from `visible` on), and the state raised. False: a visible score is out of range.
 template <class V>
 inline bool softmax_block(float* s, int visible, float c, int64_t d, QueryState* state, float* o) {
   const typename V::Reg scale = V::set1(c);
+  const int n = padded(visible);
   bool ok = true;
-  for (int j = 0; j < 64; j += V::kWidth) {
+  for (int j = 0; j < n; j += V::kWidth) {
     const typename V::Reg x = V::mul(V::load(s + j), scale);
     V::store(s + j, x);
-    ok &= visible < 64 || V::in_range(x);
+    ok &= j + V::kWidth > visible || V::in_range(x);
   }
-  if (visible < 64) {
-    for (int j = 0; j < visible; ++j) ok &= s[j] < numerics::kMaxScore && s[j] > -numerics::kMaxScore;
-    for (int j = visible; j < 64; ++j) s[j] = kMaskedScore;
-  }
+  for (int j = visible - visible % V::kWidth; j < visible; ++j)
+    ok &= s[j] < numerics::kMaxScore && s[j] > -numerics::kMaxScore;
+  for (int j = visible; j < n; ++j) s[j] = kMaskedScore;
   if (!ok) return false;
   typename V::Reg highest = V::load(s);
-  for (int j = V::kWidth; j < 64; j += V::kWidth) highest = V::max(highest, V::load(s + j));
+  for (int j = V::kWidth; j < n; j += V::kWidth) highest = V::max(highest, V::load(s + j));
   // Rounding is monotonic: the largest n is the n of the largest score. M is an integer: -0 becomes +0.
   const float block_max = V::highest(V::round(highest)) + 0.0F;
   if (block_max > state->max) raise_state(block_max, d, state, o);
   const typename V::Reg max = V::set1(state->max);
-  for (int j = 0; j < 64; j += V::kWidth) V::store(s + j, weight<V>(V::load(s + j), max));
-  V::add_lanes(state->lanes, s);
+  for (int j = 0; j < n; j += V::kWidth) V::store(s + j, weight<V>(V::load(s + j), max));
+  V::add_lanes(state->lanes, s, n);
   return true;
 }
 
@@ -174,8 +178,10 @@ inline bool forward_segment(const ForwardTask& t, int64_t segment) {
     for (int64_t first = first_row * t.group; first < queries; first += kQueryTile) {
       const int64_t count = queries - first < kQueryTile ? queries - first : kQueryTile;
       for (int64_t x = 0; x < count; ++x) end[x] = static_cast<int>(d);
+      const int64_t most =
+          t.first_position + (first + count - 1) / t.group + 1 - block * 64;  // the last one sees
       chains<V>({t.q + first * d, d, 1, t.k_blocks[block] + t.kv_offset, 64, t.scores, 64, begin, end, true},
-                count, 64);
+                count, padded(most));
       for (int64_t x = 0; x < count; ++x) {
         const int64_t seen = t.first_position + (first + x) / t.group + 1 - block * 64;
         end[x] = static_cast<int>(seen < 64 ? seen : 64);
@@ -191,61 +197,63 @@ inline bool forward_segment(const ForwardTask& t, int64_t segment) {
   return true;
 }
 
-// P and dS of one tile of queries x 64 keys, from s (in p) and dP (in ds); rows of the tile: see
-// BackwardTask.
+// P and dS of row `row` of a tile of queries x 64 keys, from s (in p) and dP (in ds); the first `visible`
+// keys.
 template <class V>
-inline void backward_weights(const BackwardTask& t, const float* max, const float* r, const float* row_sum,
-                             int64_t rows) {
+inline void backward_weights(const BackwardTask& t, float max, float inverse_sum, float row_sum,
+                             int64_t visible, float* p, float* ds) {
   const typename V::Reg scale = V::set1(t.scale);
-  for (int64_t row = 0; row < rows; ++row) {
-    const typename V::Reg m = V::set1(max[row * t.heads]);
-    const typename V::Reg inverse = V::set1(r[row * t.heads]);
-    const typename V::Reg sum = V::set1(row_sum[row]);
-    float* p = t.p + row * 64;
-    float* ds = t.ds + row * 64;
-    for (int j = 0; j < 64; j += V::kWidth) {
-      const typename V::Reg x = V::mul(weight<V>(V::mul(V::load(p + j), scale), m), inverse);
-      V::store(p + j, x);
-      V::store(ds + j, V::mul(x, V::sub(V::load(ds + j), sum)));
-    }
+  const typename V::Reg m = V::set1(max);
+  const typename V::Reg inverse = V::set1(inverse_sum);
+  const typename V::Reg sum = V::set1(row_sum);
+  for (int64_t j = 0; j < visible; j += V::kWidth) {
+    const typename V::Reg x = V::mul(weight<V>(V::mul(V::load(p + j), scale), m), inverse);
+    V::store(p + j, x);
+    V::store(ds + j, V::mul(x, V::sub(V::load(ds + j), sum)));
   }
 }
 
-// One tile: queries [query, query + rows) of head g against keys [key, key + keys), keys packed by columns.
-// Gradients accumulate in d_qkv. Chains of keys are cut where a chunk ends.
+// One tile: queries [query, query + rows) of head g against keys [key, key + keys), those of the block in the
+// task. Adds to dq, dk, dv. Chains of keys are cut where a chunk ends.
 template <class V>
 inline void backward_tile(const BackwardTask& t, int64_t g, int64_t query, int64_t rows, int64_t key,
                           int64_t keys) {
   const int64_t d = t.head_size;
-  const int64_t head = t.first_head + g;
-  const float* q = t.q + query * t.ld + g * d;
-  const float* d_out = t.d_out + query * t.ld_out + g * d;
+  const float* q = t.q + (g * t.rows + query) * d;
+  const float* d_out = t.d_out + (g * t.rows + query) * d;
+  const float* row_sums = t.row_sums + g * t.rows + query;
+  const bool diagonal = query == key;
   int zero[64];
   int begin[64];
   int end[64];
   for (int x = 0; x < 64; ++x) zero[x] = 0;
   for (int x = 0; x < 64; ++x) end[x] = static_cast<int>(d);
-  chains<V>({q, t.ld, 1, t.k_columns, 64, t.p, 64, zero, end, true}, rows, 64);
-  chains<V>({d_out, t.ld_out, 1, t.v_columns, 64, t.ds, 64, zero, end, true}, rows, 64);
-  backward_weights<V>(t, t.max_exponent + query * t.heads + head, t.inverse_sum + query * t.heads + head,
-                      t.row_sums + g * t.rows + query, rows);
-  const bool diagonal = query == key;
-  for (int64_t x = 0; x < rows; ++x) end[x] = static_cast<int>(diagonal ? x + 1 : keys);
-  chains<V>({t.ds, 64, 1, t.k + key * t.ld, t.ld, t.dq + query * t.ld + g * d, t.ld, zero, end, false}, rows,
-            d);
+  for (int64_t x = 0; x < rows; x += 16) {  // on the diagonal, a row needs keys up to its own only
+    const int64_t count = rows - x < 16 ? rows - x : 16;
+    const int64_t columns = diagonal ? padded(x + count) : padded(keys);
+    chains<V>({q + x * d, d, 1, t.k_columns, 64, t.p + x * 64, 64, zero, end, true}, count, columns);
+    chains<V>({d_out + x * d, d, 1, t.v_columns, 64, t.ds + x * 64, 64, zero, end, true}, count, columns);
+  }
+  for (int64_t x = 0; x < rows; ++x) {
+    const int64_t at = (query + x) * t.heads + t.first_head + g;
+    end[x] = static_cast<int>(diagonal ? x + 1 : keys);
+    backward_weights<V>(t, t.max_exponent[at], t.inverse_sum[at], row_sums[x], end[x], t.p + x * 64,
+                        t.ds + x * 64);
+  }
+  chains<V>({t.ds, 64, 1, t.k_rows, d, t.dq + (g * t.rows + query) * d, d, zero, end, false}, rows, d);
 
   const int64_t first_step = g * (t.padded_rows - key) + query - key;
   for (int64_t from = 0; from < rows;) {
     const int64_t step = first_step + from;
-    if (step > 0 && step % numerics::kGradientChunk == 0) end_chunk(t, key, keys, step);
+    if (step > 0 && step % numerics::kGradientChunk == 0) end_chunk(t, step);
     const int64_t left = numerics::kGradientChunk - step % numerics::kGradientChunk;
     const int64_t to = rows - from < left ? rows : from + left;
     for (int64_t x = 0; x < keys; ++x) {
       end[x] = static_cast<int>(to);
       begin[x] = static_cast<int>(diagonal && x > from ? (x < to ? x : to) : from);
     }
-    chains<V>({t.p, 1, 64, d_out, t.ld_out, t.dv + key * t.ld, t.ld, begin, end, false}, keys, d);
-    chains<V>({t.ds, 1, 64, q, t.ld, t.dk + key * t.ld, t.ld, begin, end, false}, keys, d);
+    chains<V>({t.p, 1, 64, d_out, d, t.dv, d, begin, end, false}, keys, d);
+    chains<V>({t.ds, 1, 64, q, d, t.dk, d, begin, end, false}, keys, d);
     from = to;
   }
 }

@@ -12,6 +12,7 @@ namespace {
 struct Portable {
   static constexpr int kWidth = 8;
   static constexpr int kRows = 1;
+  static constexpr int kVectors = 4;
   struct Reg {
     float x[kWidth];
   };
@@ -70,8 +71,8 @@ struct Portable {
       return e.x[i] < kFloor ? 0.0F : p.x[i] * power;
     });
   }
-  static void add_lanes(float* lanes, const float* p) {
-    for (int j = 0; j < 64; ++j) lanes[j % 8] = lanes[j % 8] + p[j];
+  static void add_lanes(float* lanes, const float* p, int n) {
+    for (int j = 0; j < n; ++j) lanes[j % 8] = lanes[j % 8] + p[j];
   }
 };
 

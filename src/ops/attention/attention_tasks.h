@@ -37,27 +37,27 @@ struct ForwardTask {
   float* o;            // [rows * group, head_size]
 };
 
-// One sample and key/value head. Pointers are to the sample's row 0 and the group's first head.
+// One sample and key/value head; everything copied together, so that a tile stays in the nearest cache.
 struct BackwardTask {
   int64_t head_size, rows, padded_rows, heads, first_head;
   float scale;
-  int64_t ld, ld_out;  // row strides of q, k, v and of out, d_out
-  const float* q;
-  const float* k;
-  const float* v;
-  const float* d_out;
-  const float* max_exponent;  // [rows, heads]
+  const float* max_exponent;  // [rows, heads], of all heads
   const float* inverse_sum;   // [rows, heads]
-  float* dq;                  // zero at first
-  float* dk;
-  float* dv;
-  float* row_sums;   // [group, rows]: D
-  float* k_columns;  // [head_size, 64] of the block of keys at hand, +0 past the last
-  float* v_columns;  // same
-  float* p;          // [64, 64]
-  float* ds;         // [64, 64]
-  float* dk_total;   // [64, head_size]: sum of whole chunks
-  float* dv_total;   // same
+  const float* q;             // [group, rows, head_size]
+  const float* d_out;         // [group, rows, head_size]
+  const float* row_sums;      // [group, rows]: D
+  float* dq;                  // [group, rows, head_size]
+  // The block of keys at hand.
+  const float* k_rows;     // [64, head_size]
+  const float* k_columns;  // [head_size, 64], +0 past the last key
+  const float* v_columns;  // [head_size, 64], +0 past the last key
+  float* dk;               // [64, head_size]
+  float* dv;               // [64, head_size]
+  float* dk_total;         // [64, head_size]: sum of whole chunks
+  float* dv_total;         // [64, head_size]
+  // Of the tile.
+  float* p;   // [64, 64]
+  float* ds;  // [64, 64]
 };
 
 using ForwardSegment = bool (*)(const ForwardTask& task, int64_t segment);
@@ -77,7 +77,7 @@ AttentionKernels attention_kernels(cpu::Isa isa);
 
 // M rises to `max`: l and o become multiples of the new 2^M.
 void raise_state(float max, int64_t d, QueryState* state, float* o);
-// A chunk of the chains of keys [key, key + keys) ends before `step`: moves dk, dv into the totals.
-void end_chunk(const BackwardTask& task, int64_t key, int64_t keys, int64_t step);
+// A chunk of the chains of the block of keys ends before `step`: moves dk, dv into the totals.
+void end_chunk(const BackwardTask& task, int64_t step);
 
 }  // namespace lockstep::ops
