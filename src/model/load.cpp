@@ -20,7 +20,9 @@ bool is_unused_buffer(const std::string& name) {  // written by old versions of 
   return name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ","));
+}
 
 // A head beside a tied embedding must be the same numbers.
 Status check_tied_head(const checkpoint::HfWeights& weights, const ParameterTable& table,
