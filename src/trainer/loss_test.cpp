@@ -73,8 +73,9 @@ TEST(TokenLoss, DerivativesMatchFiniteDifferences) {
         const TokenLoss at = loss_at(x, a, config);
         const TokenLoss up = loss_at(x + kH, a, config);
         const TokenLoss down = loss_at(x - kH, a, config);
-        if (up.clipped == down.clipped)
+        if (up.clipped == down.clipped) {
           EXPECT_NEAR(at.d_log_ratio, (up.policy - down.policy) / (2 * kH), 1e-8);
+        }
         EXPECT_NEAR(at.d_kl, (up.kl - down.kl) / (2 * kH), 1e-8);
       }
     }
