@@ -7,10 +7,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/buffer.h"
 #include "ops/matmul/matmul_kernel.h"
+#include "ops/matmul/matmul_memory.h"
 
 namespace lockstep::ops {
+
+inline int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 // A piece of the chains: steps [begin, begin + steps) of this call. `folds`: a whole chunk lies right before
 // it and is added to the sum first; the piece then starts from +0.
@@ -36,7 +40,8 @@ std::vector<BlockRange> divide(int64_t rows, int64_t panels, int64_t tile_rows, 
 
 // Per-thread memory, kept between calls.
 struct MatmulScratch {
-  Buffer<float> a, b, acc, sum;
+  ScratchMemory memory;
+  std::vector<int64_t> tile_begin;
 };
 MatmulScratch& matmul_scratch();
 
@@ -46,9 +51,9 @@ struct BlockSizes {
 };
 
 // Product: kernels(), position(), steps(), chunk(), starts_from_zero(); pack_a(row, rows, segment, out);
-// panels(range, segment, scratch, &stride) returns panel range.panel_begin of the segment;
-// load(row, rows, panel, acc, sum or null); finish(row, rows, panel, acc, sum or null) (may change both);
-// will_finish(row, rows, panel): memory that finish() is going to need.
+// packs_b(); panels(range, segment, out, &stride) returns panel range.panel_begin of the segment (in `out`
+// when it packs); load(row, rows, panel, acc, sum or null); finish(row, rows, panel, acc, sum or null) (may
+// change both); will_finish(row, rows, panel): memory that finish() is going to need.
 template <class Product>
 class BlockRun {
  public:
@@ -64,32 +69,44 @@ class BlockRun {
         tile_floats_(kernels_.rows * kernels_.width),
         keeps_(segments.size() != 1 || !product.starts_from_zero()),
         sums_(product.position() + product.steps() > product.chunk()),
-        scratch_(matmul_scratch()) {}
+        scratch_(matmul_scratch()) {
+    scratch_.tile_begin.resize(static_cast<size_t>(tiles_ + 1));
+    for (int64_t tile = 0; tile <= tiles_; ++tile)
+      scratch_.tile_begin[static_cast<size_t>(tile)] = range.row_begin + rows_ * tile / tiles_;
+    tile_begin_ = scratch_.tile_begin.data();
+  }
 
   void run() {
-    const int64_t kept = tiles_ * (range_.panel_end - range_.panel_begin) * tile_floats_;
-    if (keeps_) scratch_.acc.ensure(kept);
-    if (sums_) scratch_.sum.ensure(kept);
+    int64_t longest = 0;
+    for (const Segment& segment : segments_) longest = std::max(longest, segment.steps);
+    const int64_t panels = range_.panel_end - range_.panel_begin;
+    const int64_t kept = tiles_ * panels * tile_floats_;
+    const int64_t tile_rows_floats = kernels_.rows * longest;
+    const int64_t group =
+        std::max(sizes_.a_floats, tile_rows_floats) + 2 * tile_rows_floats;  // tiles are whole
+    const int64_t a = divide_up(std::min(rows_ * longest, group), 16) * 16;
+    const int64_t b = product_.packs_b() ? panels * kernels_.width * longest : 0;
+    a_ = scratch_.memory.take(a + b + (keeps_ ? kept : 0) + (sums_ ? kept : 0));
+    b_ = a_ + a;
+    acc_ = b_ + b;
+    sum_ = acc_ + (keeps_ ? kept : 0);
     if (!product_.starts_from_zero()) load_all();
     if (segments_.empty()) finish_all();
     for (const Segment& segment : segments_) run_segment(segment);
   }
 
  private:
-  int64_t tile_begin(int64_t tile) const { return range_.row_begin + rows_ * tile / tiles_; }
+  int64_t tile_begin(int64_t tile) const { return tile_begin_[tile]; }
   int64_t tile_rows(int64_t tile) const { return tile_begin(tile + 1) - tile_begin(tile); }
-  float* kept(Buffer<float>& buffer, int64_t tile, int64_t panel) const {
-    return buffer.data() + ((panel - range_.panel_begin) * tiles_ + tile) * tile_floats_;
+  float* kept(float* begin, int64_t tile, int64_t panel) const {
+    return begin + ((panel - range_.panel_begin) * tiles_ + tile) * tile_floats_;
   }
-  float* sum_of(int64_t tile, int64_t panel) const {
-    return sums_ ? kept(scratch_.sum, tile, panel) : nullptr;
-  }
+  float* sum_of(int64_t tile, int64_t panel) const { return sums_ ? kept(sum_, tile, panel) : nullptr; }
 
   void load_all() {
     for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
       for (int64_t tile = 0; tile < tiles_; ++tile)
-        product_.load(tile_begin(tile), tile_rows(tile), panel, kept(scratch_.acc, tile, panel),
-                      sum_of(tile, panel));
+        product_.load(tile_begin(tile), tile_rows(tile), panel, kept(acc_, tile, panel), sum_of(tile, panel));
     }
   }
 
@@ -97,32 +114,34 @@ class BlockRun {
   void finish_all() {
     for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
       for (int64_t tile = 0; tile < tiles_; ++tile) {
-        float* acc = kept(scratch_.acc, tile, panel);
+        float* acc = kept(acc_, tile, panel);
         if (product_.starts_from_zero()) std::fill_n(acc, tile_floats_, 0.0F);
         product_.finish(tile_begin(tile), tile_rows(tile), panel, acc, sum_of(tile, panel));
       }
     }
   }
 
+  int64_t rows_at_once(int64_t steps) const {
+    return std::max(kernels_.rows, sizes_.a_floats / std::max<int64_t>(1, steps));
+  }
+
   void run_segment(const Segment& segment) {
     int64_t stride = 0;
-    const float* panels = product_.panels(range_, segment, &scratch_, &stride);
-    const int64_t rows_at_once = std::max(kernels_.rows, sizes_.a_floats / segment.steps);
-    const int64_t groups = std::max<int64_t>(1, (rows_ + rows_at_once - 1) / rows_at_once);
+    const float* panels = product_.panels(range_, segment, b_, &stride);
+    const int64_t groups = std::max<int64_t>(1, divide_up(rows_, rows_at_once(segment.steps)));
     for (int64_t group = 0; group < groups; ++group)
       run_group(segment, panels, stride, tiles_ * group / groups, tiles_ * (group + 1) / groups);
   }
 
   void run_group(const Segment& segment, const float* panels, int64_t stride, int64_t tile_first,
                  int64_t tile_last) {
-    scratch_.a.ensure((tile_begin(tile_last) - tile_begin(tile_first)) * segment.steps);
     for (int64_t tile = tile_first; tile < tile_last; ++tile)
       product_.pack_a(tile_begin(tile), tile_rows(tile), segment, a_of(segment, tile_first, tile));
     if (sizes_.rows_outermost) {
       for (int64_t tile = tile_first; tile < tile_last; ++tile) {
         for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
           run_tile(segment, a_of(segment, tile_first, tile), panels + (panel - range_.panel_begin) * stride,
-                   tile, panel, {nullptr, 0});
+                   tile, panel, nullptr, 0);
         }
       }
       return;
@@ -136,20 +155,20 @@ class BlockRun {
       const int64_t want = panel + 1 < range_.panel_end ? segment.steps * kernels_.width / 16 : 0;
       for (int64_t tile = tile_first; tile < tile_last; ++tile) {
         const int64_t asked = (tile - tile_first) * lines_a_tile;
-        const PrefetchLines prefetch = {next + asked * 64, asked < want ? lines : 0};
-        run_tile(segment, a_of(segment, tile_first, tile), b, tile, panel, prefetch);
+        run_tile(segment, a_of(segment, tile_first, tile), b, tile, panel, next + asked * 64,
+                 asked < want ? lines : 0);
       }
     }
   }
   float* a_of(const Segment& segment, int64_t tile_first, int64_t tile) const {
-    return scratch_.a.data() + (tile_begin(tile) - tile_begin(tile_first)) * segment.steps;
+    return a_ + (tile_begin(tile) - tile_begin(tile_first)) * segment.steps;
   }
 
   void run_tile(const Segment& segment, const float* a, const float* b, int64_t tile, int64_t panel,
-                PrefetchLines prefetch) {
+                const char* next, int64_t lines) {
     alignas(64) float local[kMaxTileRows * kMaxTileWidth];
     const int64_t rows = tile_rows(tile);
-    float* acc = keeps_ ? kept(scratch_.acc, tile, panel) : local;
+    float* acc = keeps_ ? kept(acc_, tile, panel) : local;
     float* sum = sum_of(tile, panel);
     if (segment.folds) {
       if (product_.position() + segment.begin == product_.chunk()) {
@@ -161,7 +180,7 @@ class BlockRun {
     const bool fresh = segment.folds || (segment.begin == 0 && product_.starts_from_zero());
     const bool last = segment.begin + segment.steps == product_.steps();
     if (last) product_.will_finish(tile_begin(tile), rows, panel);
-    kernels_.tile[rows](segment.steps, a, b, fresh ? nullptr : acc, last ? local : acc, prefetch);
+    kernels_.tile[rows](segment.steps, a, b, fresh ? nullptr : acc, last ? local : acc, next, lines);
     if (last) product_.finish(tile_begin(tile), rows, panel, local, sum);
   }
 
@@ -176,6 +195,11 @@ class BlockRun {
   const bool keeps_;
   const bool sums_;
   MatmulScratch& scratch_;
+  float* a_ = nullptr;
+  float* b_ = nullptr;
+  float* acc_ = nullptr;
+  float* sum_ = nullptr;
+  const int64_t* tile_begin_ = nullptr;  // even heights; a table, for a division costs as much as a step
 };
 
 }  // namespace lockstep::ops

@@ -26,10 +26,6 @@ const MatmulKernels& kernels_of(const cpu::Context& context) {
   return kernels == nullptr ? matmul_kernels_portable() : *kernels;
 }
 
-int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // Runs the tasks, each cut so that what it keeps between segments stays in the cache.
 template <class Product>
 void run_tasks(const cpu::Context& context, const Product& product, const std::vector<BlockRange>& tasks,
@@ -64,11 +60,11 @@ class ForwardProduct {
   int64_t steps() const { return w_.k(); }
   int64_t chunk() const { return kForwardChunk; }
   bool starts_from_zero() const { return true; }
+  bool packs_b() const { return false; }
   void pack_a(int64_t row, int64_t rows, const Segment& segment, float* out) const {
     pack_transposed(x_ + row * ldx_ + segment.begin, ldx_, rows, segment.steps, rows, out);
   }
-  const float* panels(const BlockRange& range, const Segment& segment, MatmulScratch*,
-                      int64_t* stride) const {
+  const float* panels(const BlockRange& range, const Segment& segment, float*, int64_t* stride) const {
     *stride = w_.width() * w_.k();
     return w_.panel(range.panel_begin) + segment.begin * w_.width();
   }
@@ -125,18 +121,16 @@ class InputGradientProduct {
   int64_t steps() const { return n_; }
   int64_t chunk() const { return kGradientChunk; }
   bool starts_from_zero() const { return true; }
+  bool packs_b() const { return true; }
   void pack_a(int64_t row, int64_t rows, const Segment& segment, float* out) const {
     pack_transposed(dy_ + row * lddy_ + segment.begin, lddy_, rows, segment.steps, rows, out);
   }
-  const float* panels(const BlockRange& range, const Segment& segment, MatmulScratch* scratch,
-                      int64_t* stride) const {
+  const float* panels(const BlockRange& range, const Segment& segment, float* out, int64_t* stride) const {
     const int64_t column = range.panel_begin * kernels_.width;
     *stride = segment.steps * kernels_.width;
-    scratch->b.ensure((range.panel_end - range.panel_begin) * *stride);
     pack_panels(w_ + segment.begin * k_ + column, k_, segment.steps,
-                std::min(k_, range.panel_end * kernels_.width) - column, kernels_.width, *stride,
-                scratch->b.data());
-    return scratch->b.data();
+                std::min(k_, range.panel_end * kernels_.width) - column, kernels_.width, *stride, out);
+    return out;
   }
   void load(int64_t, int64_t, int64_t, float*, float*) const {}
   void will_finish(int64_t, int64_t, int64_t) const {}
@@ -161,10 +155,8 @@ class InputGradientProduct {
 };
 
 void InputGradientProduct::run_stream(int64_t rows, int64_t begin, int64_t end) const {
-  MatmulScratch& scratch = matmul_scratch();
   const int64_t columns = end - begin;
-  scratch.acc.ensure(rows * columns);
-  float* acc = scratch.acc.data();
+  float* acc = matmul_scratch().memory.take(rows * columns);
   for (int64_t t = 0; t < n_; t += kGradientChunk) {
     std::fill_n(acc, rows * columns, 0.0F);
     kernels_.stream[rows](std::min(kGradientChunk, n_ - t), dy_ + t, lddy_, w_ + t * k_ + begin, k_, columns,
@@ -197,18 +189,16 @@ class WeightGradientProduct {
   int64_t steps() const { return rows_; }
   int64_t chunk() const { return kGradientChunk; }
   bool starts_from_zero() const { return target_.begins; }
+  bool packs_b() const { return true; }
   void pack_a(int64_t row, int64_t rows, const Segment& segment, float* out) const {
     pack_narrow(dy_ + segment.begin * lddy_ + row, lddy_, segment.steps, rows, out);
   }
-  const float* panels(const BlockRange& range, const Segment& segment, MatmulScratch* scratch,
-                      int64_t* stride) const {
+  const float* panels(const BlockRange& range, const Segment& segment, float* out, int64_t* stride) const {
     const int64_t column = range.panel_begin * kernels_.width;
     *stride = segment.steps * kernels_.width;
-    scratch->b.ensure((range.panel_end - range.panel_begin) * *stride);
     pack_panels(x_ + segment.begin * ldx_ + column, ldx_, segment.steps,
-                std::min(k_, range.panel_end * kernels_.width) - column, kernels_.width, *stride,
-                scratch->b.data());
-    return scratch->b.data();
+                std::min(k_, range.panel_end * kernels_.width) - column, kernels_.width, *stride, out);
+    return out;
   }
   void load(int64_t row, int64_t rows, int64_t panel, float* acc, float* sum) const {
     read_tile(target_.carry, row, rows, panel, acc);
@@ -272,7 +262,10 @@ void PackedMatrix::pack(const cpu::Context& context, const float* w, int64_t n, 
   k_ = k;
   width_ = kernels_of(context).width;
   const int64_t panels = divide_up(n, width_);
-  data_.ensure(panels * width_ * k);
+  if (panels * width_ * k > data_.size()) {
+    data_ = Buffer<float>(panels * width_ * k);
+    prefer_large_pages(data_.data(), data_.size_bytes());
+  }
   context.parallel_for(panels, [&](int64_t p) {
     pack_transposed(w + p * width_ * k, k, std::min(width_, n - p * width_), k, width_,
                     data_.data() + p * width_ * k);

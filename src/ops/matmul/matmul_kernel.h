@@ -9,16 +9,11 @@
 
 namespace lockstep::ops {
 
-// Lines of memory that a kernel asks for while it computes: the operand that the next calls read.
-struct PrefetchLines {
-  const char* at;
-  int64_t lines_per_16_steps;
-};
-
 // out = chains over `steps` of fma(a, b, acc) from `in` (null: from +0). a: [steps][rows], b: [steps][width].
-// in may be out.
+// in may be out. While it computes it asks for the 64-byte lines from `next` on, `lines` of them in 16 steps:
+// the operand of the next calls.
 using TileKernel = void (*)(int64_t steps, const float* a, const float* b, const float* in, float* out,
-                            PrefetchLines prefetch);
+                            const char* next, int64_t lines);
 
 // As TileKernel for a few rows of x and several panels at once, x unpacked: out holds a tile a panel. Panels
 // lie panel_stride elements apart.
@@ -38,18 +33,18 @@ inline constexpr int kMaxStreamRows = 4;
 struct MatmulKernels {
   int64_t rows;   // the tallest tile
   int64_t width;  // of every tile
-  TileKernel tile[kMaxTileRows + 1] = {};
-  int64_t skinny_panels[kMaxSkinnyRows + 1] = {};  // the most panels at once for so many rows
-  SkinnyKernel skinny[kMaxSkinnyRows + 1][kMaxSkinnyPanels + 1] = {};
-  StreamKernel stream[kMaxStreamRows + 1] = {};
+  TileKernel tile[kMaxTileRows + 1];
+  int64_t skinny_panels[kMaxSkinnyRows + 1];  // the most panels at once for so many rows
+  SkinnyKernel skinny[kMaxSkinnyRows + 1][kMaxSkinnyPanels + 1];
+  StreamKernel stream[kMaxStreamRows + 1];
   // sum += acc over count elements, a multiple of the width.
-  void (*add_to_sum)(const float* acc, int64_t count, float* sum) = nullptr;
+  void (*add_to_sum)(const float* acc, int64_t count, float* sum);
   // y = residual + (tile + bias) over rows x columns (columns <= width); bias and residual may be null.
   void (*store)(const float* tile, int64_t rows, int64_t columns, const float* bias, const float* residual,
-                int64_t ld_residual, float* y, int64_t ldy) = nullptr;
+                int64_t ld_residual, float* y, int64_t ldy);
   // image += gradient_to_fixed(tile); false when an element is not in_gradient_range (it is left out).
   bool (*add_to_image)(const float* tile, int64_t rows, int64_t columns, float bound, int64_t* image,
-                       int64_t ld) = nullptr;
+                       int64_t ld);
 };
 
 const MatmulKernels& matmul_kernels_portable();

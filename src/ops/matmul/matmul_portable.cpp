@@ -12,7 +12,8 @@ constexpr int64_t kRows = 4;
 constexpr int64_t kWidth = 16;
 
 template <int R>
-void tile_kernel(int64_t steps, const float* a, const float* b, const float* in, float* out, PrefetchLines) {
+void tile_kernel(int64_t steps, const float* a, const float* b, const float* in, float* out, const char*,
+                 int64_t) {
   float acc[R][kWidth];
   for (int r = 0; r < R; ++r) {
     for (int j = 0; j < kWidth; ++j) acc[r][j] = in == nullptr ? 0.0F : in[r * kWidth + j];

@@ -53,8 +53,8 @@ struct Tile {
 };
 
 template <class V, int R>
-void tile_kernel(int64_t steps, const float* a, const float* b, const float* in, float* out,
-                 PrefetchLines prefetch) {
+void tile_kernel(int64_t steps, const float* a, const float* b, const float* in, float* out, const char* next,
+                 int64_t lines) {
   Tile<V, R> tile;
   if (in == nullptr) {
     tile.begin(nullptr);
@@ -63,8 +63,7 @@ void tile_kernel(int64_t steps, const float* a, const float* b, const float* in,
   }
   int64_t t = 0;
   for (; t + 16 <= steps; t += 16) {
-    for (int64_t line = 0; line < prefetch.lines_per_16_steps; ++line, prefetch.at += 64)
-      __builtin_prefetch(prefetch.at);
+    for (int64_t line = 0; line < lines; ++line, next += 64) __builtin_prefetch(next);
     for (int group = 0; group < 4; ++group) {
       LOCKSTEP_UNROLL
       for (int i = 0; i < 4; ++i) tile.step(a + i * R, b + i * kWidth<V>);
