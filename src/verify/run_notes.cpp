@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "checkpoint/checkpoint.h"
 #include "core/file.h"
 
 namespace lockstep::verify {
@@ -17,10 +18,10 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kEnvironmentFile = "environment.jsonl";
 constexpr size_t kMaxNames = 8;
 // Keys of a start that differ between any two of them and explain nothing.
-constexpr const char* kPassedOver[] = {"step", "time", "checkpoint", "ledger_line", "host", "pid"};
+constexpr const char* kPassedOver[] = {"time", "host", "pid", "checkpoint", "ledger_sha256"};
 
 struct Start {
-  int64_t step = 0;  // the first that this start computes
+  int64_t step = 0;  // the first that this start computes: that behind its checkpoint
   Json fields;
 };
 
@@ -36,8 +37,14 @@ std::vector<Start> read_starts(const std::string& run, int64_t step) {
     if (end == std::string::npos) end = text.value().size();
     Json fields = Json::parse(text.value().substr(begin, end - begin), nullptr, false);
     begin = end + 1;
-    if (!fields.is_object() || !fields.contains("step") || !fields["step"].is_number_integer()) continue;
-    const auto at = fields["step"].get<int64_t>();
+    if (!fields.is_object()) continue;
+    int64_t at = 0;
+    const auto folder = fields.find("checkpoint");
+    if (folder != fields.end() && folder->is_string()) {
+      const std::string name = base_name(folder->get<std::string>());
+      const std::optional<int64_t> iteration = checkpoint::checkpoint_iteration(name);
+      if (iteration) at = *iteration + 1;
+    }
     if (at <= step) starts.push_back({at, std::move(fields)});
   }
   return starts;

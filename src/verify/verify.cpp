@@ -202,6 +202,32 @@ Status compare_saved(const std::string& a, const std::string& b, Verdict* verdic
   return ok_status();
 }
 
+// Files of samples/ that both runs have.
+Status compare_samples(const std::string& a, const std::string& b, Verdict* verdict) {
+  const std::string left = join_path(a, "samples");
+  const std::string right = join_path(b, "samples");
+  if (!is_directory(left) || !is_directory(right)) return ok_status();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(left));
+  int64_t same = 0;
+  for (const std::string& name : names) {
+    if (!path_exists(join_path(right, name))) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string left_hash, sha256_file(join_path(left, name)));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string right_hash, sha256_file(join_path(right, name)));
+    if (left_hash == right_hash) {
+      ++same;
+      continue;
+    }
+    verdict->code = StatusCode::kDifferent;
+    verdict->lines.insert(
+        verdict->lines.begin(),
+        fmt::format("different: samples/{}, though the ledgers are equal: SHA-256 {} and {}", name, left_hash,
+                    right_hash));
+    return ok_status();
+  }
+  if (same > 0) verdict->lines.push_back(fmt::format("  sample files in both: {}, same bytes", same));
+  return ok_status();
+}
+
 Result<Verdict> verify_runs(const std::string& a, const std::string& b, const VerifyOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ledger::Ledger left,
                             ledger::read_ledger(join_path(a, ledger::kLedgerFile)));
@@ -213,6 +239,7 @@ Result<Verdict> verify_runs(const std::string& a, const std::string& b, const Ve
     found.verdict.lines.insert(found.verdict.lines.end(), notes.begin(), notes.end());
   }
   if (found.verdict.code == StatusCode::kOk) LOCKSTEP_RETURN_IF_ERROR(compare_saved(a, b, &found.verdict));
+  if (found.verdict.code == StatusCode::kOk) LOCKSTEP_RETURN_IF_ERROR(compare_samples(a, b, &found.verdict));
   return found.verdict;
 }
 

@@ -271,21 +271,22 @@ TEST_F(VerifyTest, ShorterRuns) {
 TEST_F(VerifyTest, NamesTheBrokenPromise) {
   const std::string a = put_run("a", 4);
   const std::string b = put_run("b", 4, "2/weights");
-  const std::string start = R"({"step":0,"threads":2,"host":"x"})";
+  const std::string start = R"({"checkpoint":"","threads":2,"host":"x"})";
   put_environment(a, start + "\n");
-  put_environment(b, R"({"step":0,"threads":2,"host":"y"})"
+  put_environment(b, R"({"checkpoint":"","threads":2,"host":"y"})"
                      "\n");
   EXPECT_TRUE(has(all_lines(verdict(a, b)), "promise broken: equal when repeated"))
       << all_lines(verdict(a, b));
-  put_environment(b, R"({"step":0,"threads":8})"
+  put_environment(b, R"({"checkpoint":"","threads":8})"
                      "\n");
   EXPECT_TRUE(has(all_lines(verdict(a, b)), "equal on other machines and options\n  threads: 2 and 8"))
       << all_lines(verdict(a, b));
-  put_environment(b, start + "\n" + R"({"step":2,"threads":2})" + "\n");
+  put_environment(b, start + "\n" + R"({"checkpoint":"r/iter_0000001","threads":2})" + "\n");
   EXPECT_TRUE(has(all_lines(verdict(a, b)),
                   "promise broken: equal after a restart\n  the second run was started again at step 2"))
       << all_lines(verdict(a, b));
-  put_environment(b, start + "\n" + R"({"step":3,"threads":2})" + "\n");  // after the difference
+  put_environment(
+      b, start + "\n" + R"({"checkpoint":"r/iter_0000002","threads":2})" + "\n");  // after the difference
   EXPECT_TRUE(has(all_lines(verdict(a, b)), "promise broken: equal when repeated"));
 }
 
@@ -303,6 +304,23 @@ TEST_F(VerifyTest, SavedFilesOfEqualRuns) {
   v = verdict(a, b);
   EXPECT_EQ(v.code, StatusCode::kDifferent);
   EXPECT_TRUE(has(v.lines[0], "iter_0000001/state.json")) << v.lines[0];
+}
+
+TEST_F(VerifyTest, SamplesOfEqualRuns) {
+  const std::string a = put_run("a", 2);
+  const std::string b = put_run("b", 2);
+  for (const std::string& run : {a, b}) {
+    ASSERT_TRUE(make_directories(run + "/samples").ok());
+    ASSERT_TRUE(write_file_atomic(run + "/samples/rollout_0000000.jsonl", "{}\n").ok());
+  }
+  ASSERT_TRUE(write_file_atomic(a + "/samples/rollout_0000001.jsonl", "{}\n").ok());
+  Verdict v = verdict(a, b);
+  EXPECT_EQ(v.code, StatusCode::kOk);
+  EXPECT_TRUE(has(all_lines(v), "sample files in both: 1, same bytes")) << all_lines(v);
+  ASSERT_TRUE(write_file_atomic(b + "/samples/rollout_0000000.jsonl", "{ }\n").ok());
+  v = verdict(a, b);
+  EXPECT_EQ(v.code, StatusCode::kDifferent);
+  EXPECT_TRUE(has(v.lines[0], "different: samples/rollout_0000000.jsonl")) << v.lines[0];
 }
 
 TEST_F(VerifyTest, UnreadableOrMixedIsInvalid) {
