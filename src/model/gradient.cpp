@@ -10,6 +10,8 @@
 namespace lockstep::model {
 namespace {
 
+constexpr int64_t kBandBytes = int64_t{12} << 20;  // of the image; half of a usual last-level cache
+constexpr int64_t kBandRows = 96;
 constexpr int64_t kPiecesLeaf = int64_t{1}
                                 << 40;  // sorts after every leaf: an error of a vector or an embedding row
 
@@ -38,28 +40,43 @@ void GradientImage::fail(int64_t offset, int64_t leaf) {
   }
 }
 
+void GradientImage::prepare_carry(const std::vector<LeafRows>& leaves) {
+  for (const LeafRows& leaf : leaves) {
+    if (leaf.begins && leaf.ends) continue;
+    if (carry_.empty()) carry_ = Buffer<float>(table_.arena_size());
+    if (leaf.rows_before + leaf.end - leaf.begin > numerics::kGradientChunk && chunk_sum_.empty()) {
+      chunk_sum_ = Buffer<float>(table_.arena_size());
+    }
+  }
+}
+
 void GradientImage::add_matrix(const cpu::Context& context, int64_t offset, const float* dy, int64_t lddy,
                                const float* x, int64_t ldx, int64_t n, int64_t k,
                                const std::vector<LeafRows>& leaves) {
-  for (const LeafRows& leaf : leaves) {
-    const int64_t rows = leaf.end - leaf.begin;
-    if (rows == 0 && !leaf.ends) continue;
-    const bool whole = leaf.begins && leaf.ends;
-    if (!whole && carry_.empty()) carry_ = Buffer<float>(table_.arena_size());
-    if (!whole && leaf.rows_before + rows > numerics::kGradientChunk && chunk_sum_.empty()) {
-      chunk_sum_ = Buffer<float>(table_.arena_size());
-    }
-    ops::WeightGradientTarget target;
-    target.begins = leaf.begins;
-    target.ends = leaf.ends;
-    target.rows_before = leaf.rows_before;
-    target.carry = whole ? nullptr : carry_.data() + offset;
-    target.chunk_sum = chunk_sum_.empty() ? nullptr : chunk_sum_.data() + offset;
-    target.image = image_.data() + offset;
-    target.bound = leaf_bound_;
-    if (!ops::matmul_weight_gradient_cpu(context, dy + leaf.begin * lddy, lddy, x + leaf.begin * ldx, ldx,
-                                         rows, n, k, target)) {
-      fail(offset, leaf.leaf);
+  prepare_carry(leaves);
+  // Bands of rows of W, all leaves of the micro-batch in each: the band's integers stay in the cache between
+  // leaves.
+  const int64_t band =
+      leaves.size() < 2
+          ? n
+          : std::max<int64_t>(kBandRows, kBandBytes / (k * static_cast<int64_t>(sizeof(int64_t))));
+  for (int64_t row = 0; row < n; row += band) {
+    const int64_t at = offset + row * k;
+    for (const LeafRows& leaf : leaves) {
+      const int64_t rows = leaf.end - leaf.begin;
+      const bool whole = leaf.begins && leaf.ends;
+      ops::WeightGradientTarget target;
+      target.begins = leaf.begins;
+      target.ends = leaf.ends;
+      target.rows_before = leaf.rows_before;
+      target.carry = whole ? nullptr : carry_.data() + at;
+      target.chunk_sum = chunk_sum_.empty() ? nullptr : chunk_sum_.data() + at;
+      target.image = image_.data() + at;
+      target.bound = leaf_bound_;
+      if (!ops::matmul_weight_gradient_cpu(context, dy + leaf.begin * lddy + row, lddy, x + leaf.begin * ldx,
+                                           ldx, rows, std::min(band, n - row), k, target)) {
+        fail(at, leaf.leaf);
+      }
     }
   }
 }

@@ -54,6 +54,7 @@ class GradientImage {
 
  private:
   void fail(int64_t offset, int64_t leaf);
+  void prepare_carry(const std::vector<LeafRows>& leaves);
 
   const ParameterTable& table_;
   Buffer<int64_t> image_;
