@@ -157,11 +157,12 @@ std::optional<Rational> divide(const Rational& a, const Rational& b) {
 
 std::optional<Rational> to_rational(const Decimal& value) {
   constexpr int64_t kMaxPower = 38;  // 10^38 < 2^127
-  if (value.digits.size() > 38 || value.exponent > kMaxPower || value.exponent < -kMaxPower) {
-    return std::nullopt;
-  }
+  if (value.exponent > kMaxPower || value.exponent < -kMaxPower) return std::nullopt;
   Int128 digits = 0;
-  for (const char c : value.digits) digits = digits * 10 + (c - '0');
+  for (const char c : value.digits) {
+    if (__builtin_mul_overflow(digits, static_cast<Int128>(10), &digits)) return std::nullopt;
+    if (__builtin_add_overflow(digits, static_cast<Int128>(c - '0'), &digits)) return std::nullopt;
+  }
   if (value.negative) digits = -digits;
   Int128 power = 1;
   for (int64_t i = 0; i < std::abs(value.exponent); ++i) power *= 10;

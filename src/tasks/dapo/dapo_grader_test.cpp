@@ -37,6 +37,7 @@ TEST(Dapo, NormalForms) {
   EXPECT_EQ(grade_dapo("Answer: 42", "42.0"), 1);
   EXPECT_EQ(grade_dapo("Answer: 42.0", "42"), -1);
   EXPECT_EQ(grade_dapo("Answer: 0", "0.5"), -1);  // a label is never cut to an integer
+  EXPECT_EQ(grade_dapo("Answer: 42", "41.99999999"), -1);
   EXPECT_EQ(grade_dapo("Answer: \\frac12", "\\frac{1}{2}"), 1);
   EXPECT_EQ(grade_dapo("Answer: ", ""), -1);
   EXPECT_EQ(grade_dapo("Answer: $", "$"), -1);

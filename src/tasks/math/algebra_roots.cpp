@@ -23,7 +23,7 @@ const Value& no_value() {
 // Floor of the square root of n >= 0, bit by bit.
 Int128 integer_root(Int128 n) {
   Int128 root = 0;
-  for (int bit = 62; bit >= 0; --bit) {
+  for (int bit = 63; bit >= 0; --bit) {
     const Int128 next = root + (static_cast<Int128>(1) << bit);
     if (next <= n / next) root = next;
   }

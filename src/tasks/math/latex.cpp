@@ -233,14 +233,17 @@ class Converter {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
 
-  // Backslash and a sign: \, \; \: \  are blanks, \! is nothing, \{ \} \% \$ stand for themselves.
+  // Backslash and a sign: \, \; \: \  are blanks, \! is nothing, \{ \} are braces, \% \$ \& \# \_ \| their
+  // sign.
   void sign_command(std::string& out) {
     if (at_ >= text_.size()) return;
     const char c = text_[at_++];
     if (c == ',' || c == ';' || c == ':' || c == ' ' || c == '\\') {
       out += ' ';
-    } else if (c != '!' && c != '{' && c != '}') {
+    } else if (c == '%' || c == '$' || c == '&' || c == '#' || c == '_' || c == '|') {
       out += c;
+    } else if (c != '!' && c != '{' && c != '}') {
+      out.append("\\").append(1, c);  // no command of LaTeX: as written
     }
   }
 

@@ -83,6 +83,7 @@ TEST(Math, FormsThatDiffer) {
                 {"(1,2,3)", "(1,2)"},
                 {"(1,2]", "(1,2)"},
                 {"50%", "0.5"},
+                {"7,0000", "70000"},
                 {"12_8", "128"},  // a numeral of base 8
                 {"x + \\frac12", "\\frac{x+1}{2}"},
                 {"\\frac{1}{2x}", "\\frac{x}{2}"},
@@ -115,6 +116,7 @@ TEST(Math, SymbolicallyEqual) {
       {"sqrt(5+2sqrt(6))", "sqrt(2)+sqrt(3)"},
       {"sqrt(2+sqrt(2))*sqrt(2+sqrt(2))", "2+sqrt(2)"},
       {"sqrt(1/2)", "sqrt(2)/2"},
+      {"sqrt(170141183460469231226902724437977889249)", "13043817825332782193"},  // a square above 2^126
       {"sqrt(8x)", "2sqrt(2)sqrt(x)"},
       {"sqrt(x)^2", "x"},
       {"1/sqrt(x)", "sqrt(x)/x"},
@@ -155,6 +157,8 @@ TEST(Math, NotSymbolicallyEqual) {
       {"x/0", "x/0"},
       {"1/(x-x)", "1/(x-x)"},
       {"0^0", "1"},
+      {"0^0", "0"},
+      {"0^-1", "0"},
       {"x+y+z", "z+y+x"},  // three letters
       {"x^10", "x^10+0"},  // a power of two digits
       {"x^(2)", "x^2"},    // and one in parentheses are refused
