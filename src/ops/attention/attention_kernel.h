@@ -72,17 +72,16 @@ inline void chain_tile(const ChainTile& x, int64_t row, int64_t column, int64_t 
   }
 }
 
-// All rows over N vectors of columns. Rows go together over the steps they share.
-template <class V, int N, bool kPart>
-inline void chain_panel(const ChainTile& x, int64_t rows, int64_t column, int64_t part) {
-  constexpr int R = V::kRows;
-  int64_t row = 0;
+// R rows at a time over N vectors of columns, then what is left with fewer. Rows go together over the steps
+// they share.
+template <class V, int R, int N, bool kPart>
+inline void chain_panel(const ChainTile& x, int64_t row, int64_t rows, int64_t column, int64_t part) {
   for (; row + R <= rows; row += R) {
     int begin = x.begin[row];
     int end = x.end[row];
-    for (int r = 1; r < R; ++r) {
-      begin = x.begin[row + r] > begin ? x.begin[row + r] : begin;
-      end = x.end[row + r] < end ? x.end[row + r] : end;
+    for (int64_t r = row + 1; r < row + R; ++r) {
+      begin = x.begin[r] > begin ? x.begin[r] : begin;
+      end = x.end[r] < end ? x.end[r] : end;
     }
     end = end > begin ? end : begin;
     for (int64_t r = row; r < row + R; ++r) {
@@ -96,7 +95,9 @@ inline void chain_panel(const ChainTile& x, int64_t rows, int64_t column, int64_
       if (x.end[r] > end) chain_tile<V, 1, N, kPart>(x, r, column, end, x.end[r], part);
     }
   }
-  for (; row < rows; ++row) chain_tile<V, 1, N, kPart>(x, row, column, x.begin[row], x.end[row], part);
+  if constexpr (R > 1) {
+    if (row < rows) chain_panel<V, R - 1, N, kPart>(x, row, rows, column, part);
+  }
 }
 
 // The last columns, fewer than a full panel.
@@ -106,8 +107,8 @@ inline void chain_rest(const ChainTile& x, int64_t rows, int64_t column, int64_t
   if constexpr (N > 0) {
     if (vectors < N) return chain_rest<V, N - 1>(x, rows, column, columns);
     const int64_t part = columns - (N - 1) * V::kWidth;
-    if (part == V::kWidth) return chain_panel<V, N, false>(x, rows, column, part);
-    return chain_panel<V, N, true>(x, rows, column, part);
+    if (part == V::kWidth) return chain_panel<V, V::kRows, N, false>(x, 0, rows, column, part);
+    return chain_panel<V, V::kRows, N, true>(x, 0, rows, column, part);
   }
 }
 
@@ -116,7 +117,7 @@ inline void chains(const ChainTile& x, int64_t rows, int64_t columns) {
   constexpr int64_t kPanel = V::kVectors * V::kWidth;
   int64_t column = 0;
   for (; column + kPanel <= columns; column += kPanel)
-    chain_panel<V, V::kVectors, false>(x, rows, column, V::kWidth);
+    chain_panel<V, V::kRows, V::kVectors, false>(x, 0, rows, column, V::kWidth);
   chain_rest<V, V::kVectors>(x, rows, column, columns - column);
 }
 

@@ -69,8 +69,9 @@ struct Avx2 {
     *e = sum(sums.e);
   }
   static void store_fixed(uint64_t* out, Reg weight) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), fixed(low(weight)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 4), fixed(high(weight)));
+    const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(kRounderBits));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_sub_epi64(fixed(low(weight)), bits));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 4), _mm256_sub_epi64(fixed(high(weight)), bits));
   }
 };
 

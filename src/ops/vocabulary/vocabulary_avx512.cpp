@@ -67,8 +67,9 @@ struct Avx512 {
     *e = static_cast<uint64_t>(_mm512_reduce_add_epi64(sums.e));
   }
   static void store_fixed(uint64_t* out, Reg weight) {
-    _mm512_storeu_si512(out, fixed(low(weight)));
-    _mm512_storeu_si512(out + 8, fixed(high(weight)));
+    const __m512i bits = _mm512_set1_epi64(static_cast<int64_t>(kRounderBits));
+    _mm512_storeu_si512(out, _mm512_sub_epi64(fixed(low(weight)), bits));
+    _mm512_storeu_si512(out + 8, _mm512_sub_epi64(fixed(high(weight)), bits));
   }
 };
 

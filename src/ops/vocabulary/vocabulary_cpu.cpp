@@ -41,14 +41,11 @@ float own_gradient(const VocabularyKernels& kernels, const float* logits, int64_
                    const GradientFactors& f, const VocabularySums& sums, int64_t target) {
   const int64_t first = target / kVocabTile * kVocabTile;
   const int64_t count = std::min(kVocabTile, vocab - first);
-  VocabularyTile tile;
-  kernels.tiles(logits + first, count, f.scale, &tile);
+  uint64_t w[kVocabTile];
+  int32_t max_exponent = 0;
   uint64_t mass = 0;
-  if (tile.any) {
-    uint64_t w[kVocabTile];
-    kernels.weights(logits + first, count, f.scale, tile.max_exponent, w);
-    mass = shifted(w[target - first], sums.max_exponent - tile.max_exponent);
-  }
+  if (kernels.weights(logits + first, count, f.scale, &max_exponent, w))
+    mass = shifted(w[target - first], sums.max_exponent - max_exponent);
   return target_gradient(f.c, sums.sum, mass);
 }
 

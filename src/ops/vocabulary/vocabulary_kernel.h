@@ -37,9 +37,10 @@ inline typename V::Reg tile_weight(typename V::Reg s, typename V::Reg max) {
   return V::above(V::scale(exp2_fraction<V>(V::sub(s, n)), V::sub(n, max), -60.0F), 0x1p-45F);
 }
 
+// Scaled logits s of a full tile; returns their largest n as *max, or false when all are -inf or one is out
+// of range (*ok).
 template <class V>
-inline VocabularyTile vocabulary_tile(const float* logits, float scale, bool* ok) {
-  float s[128];
+inline bool scale_tile(const float* logits, float scale, float* s, typename V::Reg* max, bool* ok) {
   const typename V::Reg factor = V::set1(scale);
   typename V::Reg highest = V::set1(kAbsent);
   for (int i = 0; i < 128; i += V::kWidth) {
@@ -49,10 +50,21 @@ inline VocabularyTile vocabulary_tile(const float* logits, float scale, bool* ok
     highest = V::max(highest, x);
   }
   const float top = V::highest(highest);
-  if (!*ok || top == kAbsent) return {0, false, 0, 0};
-  const typename V::Reg max = V::round(V::set1(top));  // rounding is monotonic
-  float max_exponent[V::kWidth];
-  V::store(max_exponent, max);
+  *max = V::round(V::set1(top));  // rounding is monotonic
+  return *ok && top != kAbsent;
+}
+template <class V>
+inline int32_t first_lane(typename V::Reg x) {
+  float lanes[V::kWidth];
+  V::store(lanes, x);
+  return static_cast<int32_t>(lanes[0]);
+}
+
+template <class V>
+inline VocabularyTile vocabulary_tile(const float* logits, float scale, bool* ok) {
+  float s[128];
+  typename V::Reg max;
+  if (!scale_tile<V>(logits, scale, s, &max, ok)) return {0, false, 0, 0};
   typename V::Sums sums = V::no_sums();
   for (int i = 0; i < 128; i += V::kWidth) {
     const typename V::Reg x = V::load(s + i);
@@ -62,8 +74,7 @@ inline VocabularyTile vocabulary_tile(const float* logits, float scale, bool* ok
   uint64_t e = 0;
   V::total(sums, &w, &e);
   // Every one of the 128 terms carries the bits of kRounder.
-  return {static_cast<int32_t>(max_exponent[0]), true, w - 128 * kRounderBits,
-          static_cast<int64_t>(e - 128 * kRounderBits)};
+  return {first_lane<V>(max), true, w - 128 * kRounderBits, static_cast<int64_t>(e - 128 * kRounderBits)};
 }
 
 // Copies a last, short tile and fills it up with -inf.
@@ -88,19 +99,23 @@ inline bool vocabulary_tiles(const float* logits, int64_t n, float scale, Vocabu
 }
 
 template <class V>
-inline void vocabulary_weights(const float* logits, int64_t count, float scale, int32_t max_exponent,
+inline bool vocabulary_weights(const float* logits, int64_t count, float scale, int32_t* max_exponent,
                                uint64_t* w) {
   float tile[128];
-  fill_tile<V>(logits, count, tile);
-  bool ok = true;
-  const typename V::Reg factor = V::set1(scale);
-  const typename V::Reg max = V::set1(static_cast<float>(max_exponent));
-  uint64_t all[128];
-  for (int i = 0; i < 128; i += V::kWidth) {
-    const typename V::Reg logit = V::load(tile + i);
-    V::store_fixed(all + i, tile_weight<V>(V::usable(logit, V::mul(logit, factor), &ok), max));
+  if (count < 128) {
+    fill_tile<V>(logits, count, tile);
+    logits = tile;
   }
-  for (int64_t i = 0; i < count; ++i) w[i] = all[i] - kRounderBits;
+  float s[128];
+  typename V::Reg max;
+  bool ok = true;
+  if (!scale_tile<V>(logits, scale, s, &max, &ok)) return false;
+  *max_exponent = first_lane<V>(max);
+  uint64_t all[128];
+  uint64_t* out = count < 128 ? all : w;
+  for (int i = 0; i < 128; i += V::kWidth) V::store_fixed(out + i, tile_weight<V>(V::load(s + i), max));
+  for (int64_t i = 0; i < count && out != w; ++i) w[i] = all[i];
+  return true;
 }
 
 template <class V>

@@ -88,7 +88,7 @@ struct Portable {
     *e = sums.e;
   }
   static void store_fixed(uint64_t* out, const Reg& weight) {
-    for (int i = 0; i < kWidth; ++i) out[i] = fixed(weight.x[i]);
+    for (int i = 0; i < kWidth; ++i) out[i] = fixed(weight.x[i]) - kRounderBits;
   }
 };
 

@@ -43,8 +43,8 @@ inline int64_t shifted(int64_t x, int64_t d) {
 struct VocabularyKernels {
   // Tiles of n logits; false: a logit is out of range.
   bool (*tiles)(const float* logits, int64_t n, float scale, VocabularyTile* tiles);
-  // Weights of one tile's count <= 128 logits, relative to 2^max_exponent (of that tile).
-  void (*weights)(const float* logits, int64_t count, float scale, int32_t max_exponent, uint64_t* w);
+  // Weights of one tile's count <= 128 logits, in range, relative to 2^*max_exponent; false: all are -inf.
+  bool (*weights)(const float* logits, int64_t count, float scale, int32_t* max_exponent, uint64_t* w);
   // Gradient of n logits in place, without the target's own term.
   void (*gradient)(float* logits, int64_t n, const GradientFactors& factors);
 };

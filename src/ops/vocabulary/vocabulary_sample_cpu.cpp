@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling without a sort. Top-k and top-p both keep a prefix of the tokens in order (logit, then id), so
-// each is one cut in that order, found by selection.
+// Sampling without a sort. Top-k and top-p both keep a prefix of the tokens in order (logit, then id): the
+// prefix whose counts, or masses, reach a number. A histogram over the logits finds the bucket where that
+// happens; only its tokens are looked at one by one.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -14,71 +14,42 @@ namespace {
 
 using numerics::kVocabTile;
 
-constexpr uint64_t kKeepAll = ~uint64_t{0};
-
-// Ascending keys: larger logit first (-0 equals +0), then smaller id.
-uint64_t order_key(float logit, int64_t id) {
-  const auto bits = std::bit_cast<uint32_t>(logit + 0.0F);  // -0 becomes +0
-  const uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return (static_cast<uint64_t>(~ascending) << 32) | static_cast<uint64_t>(id);
-}
-
-int32_t largest(const float* logits, int64_t n) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < n; ++i) best = logits[i] > logits[best] ? i : best;
-  return static_cast<int32_t>(best);
-}
-
-// Weights of one row, tile by tile.
-class Row {
- public:
-  Row(const VocabularyKernels& kernels, const float* logits, int64_t vocab, float scale, int32_t max)
-      : kernels_(kernels), logits_(logits), vocab_(vocab), scale_(scale), max_(max) {}
-
-  int64_t tiles() const { return (vocab_ + kVocabTile - 1) / kVocabTile; }
-  // w of the tile's ids; returns d = M - M_j, or -1 when the tile is skipped.
-  int64_t tile(int64_t j, uint64_t* w) const {
-    const int64_t count = std::min(kVocabTile, vocab_ - j * kVocabTile);
-    VocabularyTile tile;
-    kernels_.tiles(logits_ + j * kVocabTile, count, scale_, &tile);
-    if (!tile.any) return -1;
-    kernels_.weights(logits_ + j * kVocabTile, count, scale_, tile.max_exponent, w);
-    return max_ - tile.max_exponent;
+// A place in the order: tokens up to and including it are kept.
+struct Cut {
+  float logit;
+  int64_t id;
+  bool keeps(float other, int64_t other_id) const {
+    return other > logit || (other == logit && other_id <= id);
   }
-  int64_t count(int64_t j, int64_t sampleable) const {
-    return std::clamp<int64_t>(sampleable - j * kVocabTile, 0, kVocabTile);
-  }
-  // Sum of the kept weights of a tile (its ids below sampleable, keys up to cut); w of the others becomes 0.
-  uint64_t keep(int64_t j, int64_t sampleable, uint64_t cut, uint64_t* w) const {
-    const int64_t n = count(j, sampleable);
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t id = j * kVocabTile + i;
-      if (cut != kKeepAll && order_key(logits_[id], id) > cut) w[i] = 0;
-      sum += w[i];
-    }
-    return sum;
-  }
-
- private:
-  const VocabularyKernels& kernels_;
-  const float* logits_;
-  int64_t vocab_;
-  float scale_;
-  int32_t max_;
 };
 
+// The smallest id of the largest logit.
+int32_t largest(const float* logits, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  float best[kLanes];
+  std::fill(best, best + kLanes, logits[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      best[lane] = logits[i + lane] > best[lane] ? logits[i + lane] : best[lane];
+  }
+  float top = *std::max_element(best, best + kLanes);
+  for (; i < n; ++i) top = std::max(top, logits[i]);
+  return static_cast<int32_t>(std::find(logits, logits + n, top) - logits);
+}
+
 struct Candidate {
-  uint64_t key;
-  uint64_t mass;  // m
+  float logit;
+  int32_t id;
+  uint64_t mass;
 };
 
 bool before(const Candidate& a, const Candidate& b) {
-  return a.key < b.key;
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// The key of the last candidate of the shortest prefix, in order of keys, whose masses reach `wanted`.
-uint64_t mass_cut(std::vector<Candidate>* candidates, uint64_t wanted) {
+// The last candidate, in order, of the shortest prefix whose masses reach `wanted` (at least one).
+Cut last_of_prefix(std::vector<Candidate>* candidates, uint64_t wanted) {
   auto first = candidates->begin();
   auto last = candidates->end();
   uint64_t sum = 0;  // of everything before `first`
@@ -94,68 +65,159 @@ uint64_t mass_cut(std::vector<Candidate>* candidates, uint64_t wanted) {
       first = middle;
     }
   }
-  return first->key;
+  return {first->logit, first->id};
 }
 
-// The largest key that top-k and top-p keep.
-uint64_t kept_cut(const Row& row, const float* logits, const SamplingSettings& settings) {
-  const bool few = settings.top_k > 0 && settings.top_k < settings.sampleable;
-  if (!few && settings.top_p >= 1) return kKeepAll;
-  std::vector<Candidate> candidates(settings.sampleable);
-  for (int64_t i = 0; i < settings.sampleable; ++i) candidates[i] = {order_key(logits[i], i), 0};
-  if (settings.top_p < 1) {
-    uint64_t w[kVocabTile];
-    for (int64_t j = 0; j < row.tiles(); ++j) {
-      const int64_t d = row.tile(j, w);
-      const int64_t n = row.count(j, settings.sampleable);
-      for (int64_t i = 0; d >= 0 && i < n; ++i) candidates[j * kVocabTile + i].mass = shifted(w[i], d);
+// One row: weights of all tokens, and who is kept.
+class Row {
+ public:
+  Row(const VocabularyKernels& kernels, const float* logits, int64_t vocab, const SamplingSettings& settings,
+      int32_t max_exponent)
+      : logits_(logits),
+        sampleable_(settings.sampleable),
+        max_exponent_(max_exponent),
+        scale_(vocabulary_scale(settings.temperature)),
+        w_(memory().w),
+        shift_(memory().shift) {
+    const int64_t tiles = (sampleable_ + kVocabTile - 1) / kVocabTile;
+    w_.resize(tiles * kVocabTile);
+    shift_.resize(tiles);
+    for (int64_t j = 0; j < tiles; ++j) {
+      const int64_t first = j * kVocabTile;
+      int32_t tile_max = 0;
+      const bool any = kernels.weights(logits + first, std::min(kVocabTile, vocab - first), scale_, &tile_max,
+                                       w_.data() + first);
+      if (!any) std::fill_n(w_.begin() + first, kVocabTile, 0);
+      shift_[j] = any ? max_exponent - tile_max : 0;
+      // Ids past the last sampleable one weigh nothing.
+      if (first + kVocabTile > sampleable_) std::fill(w_.begin() + sampleable_, w_.end(), 0);
     }
   }
-  if (few) {
-    std::nth_element(candidates.begin(), candidates.begin() + (settings.top_k - 1), candidates.end(), before);
-    if (settings.top_p >= 1) return candidates[settings.top_k - 1].key;
-    candidates.resize(settings.top_k);
+
+  // Everything behind the cut weighs nothing from now on.
+  void keep(const Cut& cut) {
+    for (int64_t i = 0; i < sampleable_; ++i) {
+      if (!cut.keeps(logits_[i], i)) w_[i] = 0;
+    }
   }
-  uint64_t all = 0;
-  for (const Candidate& c : candidates) all += c.mass;
-  const auto share = static_cast<uint64_t>(std::rint(settings.top_p * 0x1p32));
-  const auto wanted =
-      static_cast<uint64_t>((static_cast<unsigned __int128>(share) * all + 0xFFFFFFFFU) >> 32);
-  return mass_cut(&candidates, wanted);
-}
+
+  Cut count_cut(int64_t k) {
+    return prefix_cut(
+        nullptr, [](int64_t) { return uint64_t{1}; }, [&](uint64_t) { return static_cast<uint64_t>(k); });
+  }
+
+  // Of the tokens that `list` keeps (null: all).
+  Cut mass_cut(const Cut* list, double top_p) {
+    const auto share = static_cast<uint64_t>(std::rint(top_p * 0x1p32));
+    return prefix_cut(
+        list, [&](int64_t i) { return shifted(w_[i], shift_[i / kVocabTile]); },
+        [&](uint64_t all) {
+          return static_cast<uint64_t>((static_cast<unsigned __int128>(share) * all + 0xFFFFFFFFU) >> 32);
+        });
+  }
+
+  // The token for these bits, or -1 when nothing kept weighs anything.
+  int32_t draw(uint64_t random_bits) const {
+    std::vector<uint64_t>& mass = memory().mass;
+    mass.assign(shift_.size(), 0);
+    uint64_t all = 0;
+    for (size_t j = 0; j < shift_.size(); ++j) {
+      uint64_t sum = 0;
+      for (int64_t i = 0; i < kVocabTile; ++i) sum += w_[j * kVocabTile + i];
+      mass[j] = shifted(sum, shift_[j]);
+      all += mass[j];
+    }
+    const auto target = static_cast<uint64_t>((static_cast<unsigned __int128>(random_bits) * all) >> 64);
+    uint64_t earlier = 0;
+    for (size_t j = 0; j < shift_.size(); ++j) {
+      if (earlier + mass[j] <= target) {
+        earlier += mass[j];
+        continue;
+      }
+      uint64_t running = 0;
+      for (size_t i = j * kVocabTile;; ++i) {
+        running += w_[i];
+        if (earlier + shifted(running, shift_[j]) > target) return static_cast<int32_t>(i);
+      }
+    }
+    return -1;
+  }
+
+ private:
+  static constexpr int kBuckets = 4096;
+  static constexpr float kBucketsPerUnit = 64.0F;  // a bucket is 1/64 of a power of two wide
+
+  struct Memory {
+    std::vector<uint64_t> w, mass;
+    std::vector<int64_t> shift;
+    std::vector<uint16_t> bucket;
+    std::vector<Candidate> candidates;
+  };
+  static Memory& memory() {
+    thread_local Memory memory;
+    return memory;
+  }
+
+  // Ascending with falling logits; every step of the expression is monotonic. Far below the maximum: the
+  // last.
+  uint16_t bucket_of(float logit) const {
+    const float below = (static_cast<float>(max_exponent_) - logit * scale_) + 0.5F;
+    const float place = below * kBucketsPerUnit;
+    const float bounded = place > 0.0F ? (place < kBuckets - 1 ? place : kBuckets - 1) : 0.0F;
+    return static_cast<uint16_t>(static_cast<int32_t>(bounded));
+  }
+
+  // The last token of the shortest prefix, in order, of the list whose masses reach wanted(sum of all).
+  template <typename Mass, typename Wanted>
+  Cut prefix_cut(const Cut* list, const Mass& mass, const Wanted& wanted) {
+    std::vector<uint16_t>& bucket = memory().bucket;
+    bucket.resize(sampleable_);
+    for (int64_t i = 0; i < sampleable_; ++i) bucket[i] = bucket_of(logits_[i]);
+    uint64_t sums[kBuckets] = {};
+    bool used[kBuckets] = {};
+    for (int64_t i = 0; i < sampleable_; ++i) {
+      if (list != nullptr && !list->keeps(logits_[i], i)) continue;
+      sums[bucket[i]] += mass(i);
+      used[bucket[i]] = true;
+    }
+    uint64_t all = 0;
+    for (const uint64_t sum : sums) all += sum;
+    const uint64_t goal = wanted(all);
+    uint64_t before_bucket = 0;
+    int b = 0;
+    while (!used[b] || before_bucket + sums[b] < goal) before_bucket += sums[b++];
+    std::vector<Candidate>& candidates = memory().candidates;
+    candidates.clear();
+    for (int64_t i = 0; i < sampleable_; ++i) {
+      if (bucket[i] != b || (list != nullptr && !list->keeps(logits_[i], i))) continue;
+      candidates.push_back({logits_[i], static_cast<int32_t>(i), mass(i)});
+    }
+    return last_of_prefix(&candidates, goal - before_bucket);
+  }
+
+  const float* logits_;
+  int64_t sampleable_;
+  int32_t max_exponent_;
+  float scale_;
+  std::vector<uint64_t>& w_;     // [tiles * 128]
+  std::vector<int64_t>& shift_;  // [tiles]: M - M_j
+};
 
 }  // namespace
 
 int32_t sample_token(const VocabularyKernels& kernels, const float* logits, int64_t vocab,
                      const SamplingSettings& settings, const VocabularySums& sums, uint64_t random_bits) {
   if (settings.temperature == 0) return largest(logits, settings.sampleable);
-  const Row row(kernels, logits, vocab, vocabulary_scale(settings.temperature), sums.max_exponent);
-  const uint64_t cut = kept_cut(row, logits, settings);
-  std::vector<uint64_t> mass(row.tiles());  // K_j >> d_j
-  uint64_t all = 0;
-  uint64_t w[kVocabTile];
-  for (int64_t j = 0; j < row.tiles(); ++j) {
-    if (row.count(j, settings.sampleable) == 0) break;
-    const int64_t d = row.tile(j, w);
-    mass[j] = d < 0 ? 0 : shifted(row.keep(j, settings.sampleable, cut, w), d);
-    all += mass[j];
+  Row row(kernels, logits, vocab, settings, sums.max_exponent);
+  const bool few = settings.top_k > 0 && settings.top_k < settings.sampleable;
+  if (few || settings.top_p < 1) {
+    Cut cut{};
+    if (few) cut = row.count_cut(settings.top_k);
+    if (settings.top_p < 1) cut = row.mass_cut(few ? &cut : nullptr, settings.top_p);
+    row.keep(cut);
   }
-  const auto target = static_cast<uint64_t>((static_cast<unsigned __int128>(random_bits) * all) >> 64);
-  uint64_t earlier = 0;
-  for (int64_t j = 0; j < row.tiles(); ++j) {
-    if (earlier + mass[j] <= target) {
-      earlier += mass[j];
-      continue;
-    }
-    const int64_t d = row.tile(j, w);
-    row.keep(j, settings.sampleable, cut, w);
-    uint64_t running = 0;
-    for (int64_t i = 0;; ++i) {
-      running += w[i];
-      if (earlier + shifted(running, d) > target) return static_cast<int32_t>(j * kVocabTile + i);
-    }
-  }
-  return largest(logits, settings.sampleable);  // nothing kept weighs anything
+  const int32_t token = row.draw(random_bits);
+  return token >= 0 ? token : largest(logits, settings.sampleable);
 }
 
 int32_t sample_token_cpu(const float* logits, int64_t vocab, const SamplingSettings& settings,
