@@ -1,11 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Saved checkpoints load in transformers as they are, with the same logits. Installs torch (CPU) and transformers into
-# build-interop/venv; not part of make test.
+# test_interop.sh [PYTHON]: a checkpoint of the demo loads in transformers as it is and gives the same. Without a PYTHON that
+# has torch and transformers, installs them into build-interop/venv. Not part of make test.
 set -eu
-venv=build-interop/venv
-if [ ! -x "$venv/bin/python" ]; then
-  python3 -m venv "$venv" 2>/dev/null || { echo "test-interop: python3-venv is missing; apt-get install python3-venv" >&2; exit 2; }
-  "$venv/bin/pip" install -q torch transformers safetensors numpy jinja2 tokenizers
+python=${1:-build-interop/venv/bin/python}
+if [ ! -x "$python" ]; then
+  python3 -m venv build-interop/venv 2>/dev/null || { echo "test-interop: python3-venv is missing; apt-get install python3-venv" >&2; exit 2; }
+  build-interop/venv/bin/pip install -q torch transformers safetensors numpy jinja2
 fi
-exec "$venv/bin/python" tests/interop/check_transformers.py build/lockstep
+demo=build-interop/demo
+if [ ! -f "$demo/run-a/latest_checkpointed_iteration.txt" ]; then
+  rm -rf "$demo"
+  mkdir -p build-interop
+  build/lockstep demo --out "$demo"
+fi
+exec "$python" tests/interop/check_transformers.py build/lockstep "$demo/run-a/iter_0000059" "$demo/data/test.jsonl"
