@@ -174,8 +174,11 @@ Status CheckpointWriter::commit() {
   temporary_.reset();  // of a kept folder: removed; of a renamed one: there is nothing left under this name
   if (run_dir_.empty()) return ok_status();
   LOCKSTEP_RETURN_IF_ERROR(remove_all(final_ + std::string(kReplacedSuffix)));
-  // Text as Megatron writes it: the number alone.
-  return write_file_atomic(join_path(run_dir_, kLatestFile), std::to_string(iteration_));
+  return write_latest(run_dir_, iteration_);
+}
+
+Status write_latest(const std::string& run_dir, int64_t iteration) {
+  return write_file_atomic(join_path(run_dir, kLatestFile), std::to_string(iteration));
 }
 
 Result<Checkpoint> open_checkpoint(const std::string& folder) {

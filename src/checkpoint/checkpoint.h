@@ -92,6 +92,10 @@ Result<std::vector<std::pair<std::string, std::string>>> read_sha256sums(const s
 Result<std::optional<int64_t>> newest_complete_checkpoint(const std::string& run_dir,
                                                           CheckDepth depth = CheckDepth::kHashes);
 
+// The pointer file, written aside and renamed: the number alone, as Megatron writes it. commit() does it; a
+// start does it again, in case the process before was killed between the two renames.
+Status write_latest(const std::string& run_dir, int64_t iteration);
+
 // What killed processes left in run_dir: iter_NNNNNNN.tmp and the pointer file's temporary.
 Status remove_stale_temporaries(const std::string& run_dir);
 

@@ -15,6 +15,14 @@ namespace {
 
 constexpr std::string_view kFixedKeys[] = {"step", "phase", "digest", "tensors", "prev"};
 
+Status truncate_file(const std::string& path, int64_t size_bytes) {
+  if (::truncate(path.c_str(), static_cast<off_t>(size_bytes)) != 0) {
+    return stopped("{}: cannot cut to {} bytes: {}", path, size_bytes, std::strerror(errno));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(FileWriter file, FileWriter::open(path, /*append=*/true));
+  return file.close();  // with fsync
+}
+
 }  // namespace
 
 std::string record_line(const LedgerRecord& record, std::string_view previous_sha256) {
@@ -77,14 +85,6 @@ Status LedgerWriter::commit() {
   return ok_status();
 }
 
-Status truncate_file(const std::string& path, int64_t size_bytes) {
-  if (::truncate(path.c_str(), static_cast<off_t>(size_bytes)) != 0) {
-    return stopped("{}: cannot cut to {} bytes: {}", path, size_bytes, std::strerror(errno));
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(FileWriter file, FileWriter::open(path, /*append=*/true));
-  return file.close();  // with fsync
-}
-
 Status truncate_to_records(const std::string& path, int64_t records) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Ledger ledger, read_ledger(path));
   const auto found = static_cast<int64_t>(ledger.records.size());
@@ -94,13 +94,6 @@ Status truncate_to_records(const std::string& path, int64_t records) {
   }
   if (records == found && ledger.truncated_bytes == 0) return ok_status();
   return truncate_file(path, ledger.line_end_bytes[static_cast<size_t>(records)]);
-}
-
-Status truncate_after_step(const std::string& path, int64_t step) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Ledger ledger, read_ledger(path));
-  int64_t records = 0;
-  for (const LedgerRecord& record : ledger.records) records += record.step <= step ? 1 : 0;
-  return truncate_to_records(path, records);
 }
 
 }  // namespace lockstep::ledger

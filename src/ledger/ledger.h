@@ -85,16 +85,7 @@ class LedgerWriter {
   int64_t records_ = 0;
 };
 
-// Cuts the file back to records of steps <= `step`, or to its first `records` records.
-Status truncate_after_step(const std::string& path, int64_t step);
+// Cuts the file back to its first `records` records (and a torn last line). kInvalid when there are fewer.
 Status truncate_to_records(const std::string& path, int64_t records);
-
-// Cuts any file to its first `size_bytes` bytes and syncs it.
-Status truncate_file(const std::string& path, int64_t size_bytes);
-
-// For metrics.jsonl and environment.jsonl: cuts at the first line whose integer `key` is greater than `step`,
-// and a torn last line. Lines without the key go with the line before them. A missing file is no error.
-// Returns the number of bytes cut.
-Result<int64_t> truncate_jsonl_after_step(const std::string& path, const std::string& key, int64_t step);
 
 }  // namespace lockstep::ledger
