@@ -178,8 +178,8 @@ Result<bool> parse_front(const std::vector<std::string>& words, Invocation* out)
   if (first == "help" || first == "--help" || first == "-h") {
     out->help = true;
     if (words.size() == 1) return true;
-    if (words[1] == "debug" && words.size() == 2) {
-      out->topic = "debug";
+    if (words.size() == 2 && (words[1] == "debug" || words[1] == "--markdown")) {
+      out->topic = words[1];
       return true;
     }
     size_t next = 1;

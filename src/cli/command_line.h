@@ -16,7 +16,8 @@ struct Invocation {
   CommandSet command = 0;  // 0: none named
   bool help = false;       // --help, or `help COMMAND`
   bool version = false;
-  std::string topic;  // with command 0 and help: "debug" asks for the parts of debug
+  std::string
+      topic;  // with command 0 and help: "debug": its parts; "--markdown": the tables of docs/options.md
   Values values{0};
   std::vector<std::string> words;  // what is no option: verify A B
   std::vector<std::string> notes;  // one line each, for stderr: options without effect here

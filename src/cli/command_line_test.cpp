@@ -226,12 +226,22 @@ TEST(CommandLine, HelpAndVersion) {
   }
 }
 
-TEST(Help, VersionIsTheProjects) {
-  std::ifstream cmake(std::filesystem::path(LOCKSTEP_TEST_DATA) / ".." / ".." / "CMakeLists.txt");
+std::string tree_file(const std::string& name) {
+  std::ifstream file(std::filesystem::path(LOCKSTEP_TEST_DATA) / ".." / ".." / name);
   std::stringstream text;
-  text << cmake.rdbuf();
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Help, TheDocumentHoldsTheTables) {
+  EXPECT_NE(tree_file("docs/options.md").find(options_markdown()), std::string::npos)
+      << "replace the tables of docs/options.md by the output of `lockstep help --markdown`";
+}
+
+TEST(Help, VersionIsTheProjects) {
   const std::string version = split(version_text())[1];
-  EXPECT_NE(text.str().find("project(lockstep VERSION " + version + " "), std::string::npos) << version;
+  EXPECT_NE(tree_file("CMakeLists.txt").find("project(lockstep VERSION " + version + " "), std::string::npos)
+      << version;
 }
 
 }  // namespace

@@ -175,6 +175,7 @@ grad-leaves = 8
 threads = 3
 isa = "scalar"
 max-tokens-per-gpu = 100
+recompute-activations = true
 max-running-requests = 5
 admission = "shuffle:12"
 prefix-cache = "off"
@@ -220,6 +221,7 @@ TEST(Describe, TrainRoundTripsWithEveryFieldOffItsDefault) {
   EXPECT_EQ(again.machine.threads, 3);
   EXPECT_EQ(again.machine.isa, "scalar");
   EXPECT_EQ(again.machine.max_tokens_per_gpu, 100);
+  EXPECT_TRUE(again.machine.recompute_activations);
   EXPECT_EQ(again.machine.engine.max_running_requests, 5);
   EXPECT_EQ(again.machine.engine.admission_shuffle, 12U);
   EXPECT_FALSE(again.machine.engine.prefix_cache);
@@ -243,6 +245,83 @@ TEST(Describe, DefaultsRoundTripAndAreTheStructs) {
   loop::SftConfig sft;
   sft.hf_checkpoint = "m", sft.prompt.path = "d", sft.num_steps = 3, sft.run_dir = "r";
   EXPECT_EQ(describe(resolved(least, kSft, resolve_sft)), describe(sft));
+}
+
+// The recipe in configs/ is the one of the launch script (command_line_test.cpp has the script as it is).
+TEST(Recipe, IsTheLaunchScripts) {
+  const auto text = read_file(join_path(LOCKSTEP_TEST_DATA, "../../configs/qwen2.5-0.5b-gsm8k.toml"));
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  loop::TrainConfig recipe = resolved(text.value(), kTrain, train_of);
+  std::string prefix;
+  const auto script = parse_command_line({"train",
+                                          "--hf-checkpoint",
+                                          "m",
+                                          "--prompt-data",
+                                          "d",
+                                          "--apply-chat-template",
+                                          "--rollout-shuffle",
+                                          "--rm-type",
+                                          "math",
+                                          "--num-rollout",
+                                          "100",
+                                          "--rollout-batch-size",
+                                          "32",
+                                          "--n-samples-per-prompt",
+                                          "8",
+                                          "--rollout-max-response-len",
+                                          "1024",
+                                          "--rollout-temperature",
+                                          "1",
+                                          "--global-batch-size",
+                                          "256",
+                                          "--eval-interval",
+                                          "20",
+                                          "--eval-prompt-data",
+                                          "gsm8k",
+                                          "e",
+                                          "--n-samples-per-eval-prompt",
+                                          "1",
+                                          "--eval-max-response-len",
+                                          "1024",
+                                          "--eval-top-k",
+                                          "1",
+                                          "--max-tokens-per-gpu",
+                                          "9216",
+                                          "--advantage-estimator",
+                                          "grpo",
+                                          "--use-kl-loss",
+                                          "--kl-loss-coef",
+                                          "0.00",
+                                          "--kl-loss-type",
+                                          "low_var_kl",
+                                          "--kl-coef",
+                                          "0.00",
+                                          "--entropy-coef",
+                                          "0.00",
+                                          "--eps-clip",
+                                          "0.2",
+                                          "--eps-clip-high",
+                                          "0.28",
+                                          "--optimizer",
+                                          "adam",
+                                          "--lr",
+                                          "1e-6",
+                                          "--lr-decay-style",
+                                          "constant",
+                                          "--weight-decay",
+                                          "0.1",
+                                          "--adam-beta1",
+                                          "0.9",
+                                          "--adam-beta2",
+                                          "0.98",
+                                          "--calculate-per-token-loss",
+                                          "--run-dir",
+                                          "r"},
+                                         &prefix);
+  ASSERT_TRUE(script.ok()) << script.status().message();
+  const auto of_script = train_of(script.value().values);
+  ASSERT_TRUE(of_script.ok()) << of_script.status().message();
+  EXPECT_EQ(loop::identity_json(recipe, {}), loop::identity_json(of_script.value(), {}));
 }
 
 TEST(Describe, OtherCommandsRoundTrip) {

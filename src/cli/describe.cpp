@@ -186,6 +186,11 @@ void write_machine(const loop::MachineConfig& machine, Writer* out) {
   out->text("isa", machine.isa);
 }
 
+void write_trainer(const loop::MachineConfig& machine, Writer* out) {
+  out->integer("max-tokens-per-gpu", machine.max_tokens_per_gpu);
+  out->flag("recompute-activations", machine.recompute_activations);
+}
+
 }  // namespace
 
 std::string describe(const loop::TrainConfig& config) {
@@ -209,7 +214,7 @@ std::string describe(const loop::TrainConfig& config) {
   write_eval(config.eval, &out);
   write_run(config, &out);
   write_machine(config.machine, &out);
-  out.integer("max-tokens-per-gpu", config.machine.max_tokens_per_gpu);
+  write_trainer(config.machine, &out);
   write_engine(config.machine.engine, &out);
   return out.finish();
 }
@@ -223,11 +228,10 @@ std::string describe(const loop::SftConfig& config) {
   out.integer("num-rollout", config.num_steps);
   out.integer("rollout-seed", static_cast<int64_t>(config.seed));
   out.integer("global-batch-size", config.batch_size);
-  out.flag("calculate-per-token-loss", config.update.loss.per_token);
   write_optimizer(config.update, &out);
   write_run(config, &out);
   write_machine(config.machine, &out);
-  out.integer("max-tokens-per-gpu", config.machine.max_tokens_per_gpu);
+  write_trainer(config.machine, &out);
   return out.finish();
 }
 

@@ -43,7 +43,7 @@ std::vector<Option> parallelism() {
   const std::string one = "one process computes the model";
   const std::string ranks = "one process does all; the number of workers changes no bit";
   const std::string memory = "rollout and trainer share one process and its memory";
-  const std::string recompute = "what the backward pass keeps or recomputes changes no bit";
+  const std::string recompute = "it changes no bit; see --recompute-activations";
   std::vector<Option> all;
   for (const char* name :
        {"tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size",
@@ -164,6 +164,8 @@ std::vector<Option> loop() {
   sft_loss.target = "sft_loss";
   const std::string own = "not in this release; filters will decide in prompt order";
   return {
+      flag_option({"calculate-per-token-loss", kSft, Group::kTraining, Role::kIgnored}, false,
+                  "the loss of sft is always the mean over all tokens of the answers"),
       std::move(rl_loss),
       std::move(sft_loss),
       refused("over-sampling-batch-size", rollout, own),

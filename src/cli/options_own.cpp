@@ -13,10 +13,10 @@ constexpr double kMaxSteps = 1e9;
 
 std::vector<Option> model_and_data() {
   const Group model = Group::kModel, data = Group::kData;
-  Option suffix = text_option({"prompt-suffix", kPrompts, data, Role::kIdentity}, "TEXT", "",
-                              "added to the question of rows in GSM8K's own columns; default: what --rm-type "
-                              "wants (math: a request to "
-                              "reason and to box the answer; others: nothing)");
+  Option suffix = text_option(
+      {"prompt-suffix", kPrompts, data, Role::kIdentity}, "TEXT", "",
+      "added to a text prompt or to the last user message; default: nothing, but for rows in GSM8K's own "
+      "columns what --rm-type wants (math: a request to reason and to box the answer)");
   suffix.may_be_empty = true;
   return {
       required(text_option(
@@ -28,12 +28,11 @@ std::vector<Option> model_and_data() {
                            "JSONL, one row a line; FILE@[a:b] takes rows a to b-1")),
       text_option({"prompt-data", kGenerate, data, Role::kPath}, "FILE", "",
                   "JSONL of prompts; FILE@[a:b] takes rows a to b-1"),
-      text_option(
-          {"input-key", kPrompts, data, Role::kIdentity}, "KEY", "",
-          "column of the prompt: text or messages; default: found from the columns (messages, prompt, "
-          "input, question)"),
+      text_option({"input-key", kPrompts, data, Role::kIdentity}, "KEY", "",
+                  "column of the prompt, text or messages; default: the first of messages, prompt, question "
+                  "that is there"),
       text_option({"label-key", kPrompts, data, Role::kIdentity}, "KEY", "",
-                  "column of the label; default: found from the columns (label, answer)"),
+                  "column of the label; default: label, or answer beside question; else there is none"),
       flag_option({"apply-chat-template", kPrompts, data, Role::kIdentity}, false,
                   "render prompts with the chat template of the tokenizer"),
       std::move(suffix),
@@ -128,7 +127,9 @@ std::vector<Option> run_and_machine() {
       int_option({"threads", computes, machine, Role::kFree}, "0", between(0, 1024), "0: every core"),
       choice_option({"isa", computes, machine, Role::kFree}, "auto|scalar|avx2|avx512", "auto",
                     "instruction set of the kernels; auto: the widest of this processor"),
-      int_option({"max-tokens-per-gpu", runs | kDebugLogits, machine, Role::kFree}, "9216",
+      flag_option({"recompute-activations", runs | kDebugLogits, machine, Role::kFree}, false,
+                  "keep only each layer's input for the backward pass: less memory, a third more work"),
+      int_option({"max-tokens-per-gpu", runs | kDebugLogits, machine, Role::kFree}, "2048",
                  between(1, kMaxTokens * 64),
                  "tokens of a micro-batch (one sample at least): memory against speed"),
       int_option({"max-running-requests", kSamples, machine, Role::kFree}, "64", between(1, 65536),

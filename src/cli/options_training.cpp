@@ -28,7 +28,7 @@ std::vector<Option> loss() {
                   "the advantage is the reward itself: no mean taken off, no division"),
       flag_option({"disable-grpo-std-normalization", kTrain, group, identity}, false,
                   "no division by the standard deviation of the group (Dr. GRPO)"),
-      flag_option({"calculate-per-token-loss", kTrain | kSft, group, identity}, false,
+      flag_option({"calculate-per-token-loss", kTrain, group, identity}, false,
                   "mean over all tokens of the batch; without it: mean of each sample, then over samples"),
       flag_option({"use-kl-loss", kTrain, group, identity}, false,
                   "the KL term; wants --kl-loss-coef above 0"),

@@ -65,6 +65,7 @@ Result<loop::MachineConfig> machine_of(const Values& values) {
   machine.isa = values.text("isa");
   if (find_option("max-tokens-per-gpu", command) != nullptr) {
     machine.max_tokens_per_gpu = values.integer("max-tokens-per-gpu");
+    machine.recompute_activations = values.flag("recompute-activations");
   }
   if (find_option("admission", command) == nullptr) return machine;
   rollout::EngineConfig& engine = machine.engine;
@@ -265,7 +266,6 @@ Result<loop::SftConfig> resolve_sft(const Values& values) {
   config.num_steps = values.integer("num-rollout");
   config.batch_size = values.integer("global-batch-size");
   config.seed = static_cast<uint64_t>(values.integer("rollout-seed"));
-  config.update.loss.per_token = values.flag("calculate-per-token-loss");
   LOCKSTEP_ASSIGN_OR_RETURN(config.update.optimizer, optimizer_of(values));
   LOCKSTEP_RETURN_IF_ERROR(check_schedule(values, config.update.optimizer, config.num_steps));
   config.update.grad_leaves = values.integer("grad-leaves");

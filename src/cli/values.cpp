@@ -127,16 +127,20 @@ bool is_utf8(std::string_view text) {
 
 std::string range_text(const Option& option) {
   const Range& range = option.range;
+  const bool whole = option.kind == Kind::kInt;
+  const auto bound = [whole](double value) {
+    return whole ? std::to_string(static_cast<int64_t>(value)) : real_text(value);
+  };
   std::string text;
   if (std::isinf(range.highest)) {
-    text = fmt::format("{} {}", range.above ? "above" : "at least", real_text(range.lowest));
+    text = fmt::format("{} {}", range.above ? "above" : "at least", bound(range.lowest));
   } else if (range.above || range.below) {
-    text = fmt::format("{} {} and {} {}", range.above ? "above" : "at least", real_text(range.lowest),
-                       range.below ? "below" : "at most", real_text(range.highest));
+    text = fmt::format("{} {} and {} {}", range.above ? "above" : "at least", bound(range.lowest),
+                       range.below ? "below" : "at most", bound(range.highest));
   } else {
-    text = fmt::format("from {} to {}", real_text(range.lowest), real_text(range.highest));
+    text = fmt::format("from {} to {}", bound(range.lowest), bound(range.highest));
   }
-  if (range.has_special) text += ", or " + real_text(range.special);
+  if (range.has_special) text += ", or " + bound(range.special);
   return text;
 }
 

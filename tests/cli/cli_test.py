@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The program as a person meets it: exit codes, one-line errors, help, --dry-run, and one tiny run.
+
+usage: cli_test.py PROGRAM TEST_DATA
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+TEST_DATA = pathlib.Path()
+SECONDS = 120
+
+
+def run(*words, folder=None, stdin="", **more):
+    return subprocess.run([PROGRAM, *map(str, words)], cwd=folder, input=stdin, text=True, capture_output=True,
+                          timeout=SECONDS, **more)
+
+
+def byte_alphabet():
+    """The character that stands for each byte in tokenizer.json."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {**{byte: chr(byte) for byte in plain}, **{byte: chr(256 + i) for i, byte in enumerate(others)}}
+
+
+def write_model(folder):
+    """config.json of a small Qwen2 and a tokenizer with one token a byte."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 257,
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+        "tie_word_embeddings": True, "eos_token_id": 256, "bos_token_id": 256}))
+    vocab = {character: byte for byte, character in byte_alphabet().items()}
+    end = {"id": 256, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
+           "normalized": False, "special": True}
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+        "post_processor": None, "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                  "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": []}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+
+
+class CliTest(unittest.TestCase):
+    def refused(self, result, code, *parts):
+        """One line on standard error that begins with the command and has `parts`."""
+        self.assertEqual(result.returncode, code, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if ": note: " not in line and ": warning: " not in line]
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertTrue(lines[0].startswith("lockstep"), lines[0])
+        for part in parts:
+            self.assertIn(part, lines[0])
+
+    def accepted(self, result):
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        return result
+
+
+class WithoutAModel(CliTest):
+    def test_help_and_version(self):
+        for words in ([], ["help"], ["--help"], ["train", "--help"], ["help", "train"], ["debug"], ["help", "debug"],
+                      ["debug", "logits", "--help"], ["train", "--lr", "x", "--help"]):
+            result = self.accepted(run(*words))
+            self.assertIn("lockstep", result.stdout)
+            self.assertEqual(result.stderr, "")
+        self.assertIn("numerics version", self.accepted(run("--version")).stdout)
+
+    def test_usage_errors(self):
+        self.refused(run("trian"), 2, "trian: unknown command", "did you mean train?")
+        self.refused(run("train", "--lr-decay-styl", "cosine"), 2,
+                     "lockstep train: --lr-decay-styl: unknown option; did you mean --lr-decay-style?")
+        self.refused(run("train"), 2, "is required")
+        self.refused(run("train", "--bf16"), 2, "fp32")
+        self.refused(run("train", "--hf-checkpoint", "a\nb", "--prompt-data", "d", "--num-rollout", "1", "--run-dir",
+                         "r", "--rm-type", "math"), 2)
+        self.refused(run("verify", "a"), 2, "usage: lockstep verify A B")
+        self.refused(run("inspect", "/no/such/path"), 2, "/no/such/path")
+        self.refused(run("verify", "/no/such/a", "/no/such/b"), 2, "/no/such/a")
+        self.refused(run("debug", "grade", "--rm-type", "gsm9k"), 2, "gsm9k", "gsm8k")
+        self.refused(run("debug", "tc16", "/no/such/file"), 2, "/no/such/file")
+
+    def test_nothing_is_written_before_the_configuration_is_right(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "run.toml").write_text("[training]\nlearning_rat = 1e-6\n")
+            self.refused(run("train", "--config", "run.toml", "--run-dir", "r", folder=folder), 2,
+                         "run.toml:2: training.learning_rat: unknown key; did you mean lr in [training]?")
+            (path / "run.toml").write_text('lr = "1e-6"\n')
+            self.refused(run("train", "--config", "run.toml", "--run-dir", "r", folder=folder), 2, "run.toml:1: lr: ")
+            self.assertEqual(os.listdir(folder), ["run.toml"])
+
+    def test_debug_grade_answers_every_line(self):
+        good = '{"response": "#### 72", "label": "72"}'
+        lines = f'{good}\nnot json\n{{"response": "#### 7", "label": "72"}}\n'
+        result = run("debug", "grade", "--rm-type", "gsm8k", stdin=lines)
+        self.refused(result, 1)
+        rewards = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual([rewards[0]["reward"], rewards[1]["line"], rewards[2]["reward"]], [1, 2, 0])
+        self.assertEqual(self.accepted(run("debug", "grade", "--rm-type", "gsm8k", stdin=good + "\n")).stderr, "")
+
+    def test_tc16(self):
+        golden = TEST_DATA / "golden" / "tc16_h200.bin"
+        self.assertEqual(self.accepted(run("debug", "tc16", golden)).stdout.splitlines()[-1],
+                         "tc16: 208896 of 208896 equal")
+        with tempfile.TemporaryDirectory() as folder:
+            bad = pathlib.Path(folder) / "bad.bin"
+            data = bytearray(golden.read_bytes())
+            data[-1] ^= 1
+            bad.write_bytes(data)
+            result = run("debug", "tc16", bad)
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(result.stdout.splitlines()[-1], "tc16: 208895 of 208896 equal")
+            bad.write_bytes(data[:1000])
+            self.refused(run("debug", "tc16", bad), 2, "bad.bin")
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
+    def test_a_failed_write_to_standard_output_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=SECONDS)
+        self.refused(result, 4, "standard output")
+
+    def test_a_reader_that_goes_away_is_no_crash(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        result = subprocess.run([PROGRAM, "help"], stdout=write_end, stderr=subprocess.PIPE, text=True,
+                                timeout=SECONDS)
+        os.close(write_end)
+        self.assertEqual((result.returncode, result.stderr), (4, ""))
+
+
+class WithASmallModel(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        write_model(cls.folder / "shape")
+        rows = [{"question": f"{i} + {i}?", "answer": f"{i} + {i} = {2 * i}\n#### {2 * i}"} for i in range(8)]
+        (cls.folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (cls.folder / "run.toml").write_text(
+            'hf_checkpoint = "model"\n[data]\nprompt_data = "data.jsonl"\nrollout_shuffle = true\n'
+            '[reward]\nrm_type = "gsm8k"\n[rollout]\nnum_rollout = 2\nrollout_batch_size = 2\n'
+            'n_samples_per_prompt = 2\nrollout_max_response_len = 8\n[training]\nlr = 1e-4\n'
+            '[eval]\neval_interval = 2\neval_prompt_data = ["test", "data.jsonl@[0:3]"]\n')
+        made = cls.run("init", "--model-config", "shape/config.json", "--tokenizer", "shape", "--save", "model")
+        assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    @classmethod
+    def here(cls, *words, **more):
+        return run(*words, folder=cls.folder, **more)
+
+    def test_dry_run_prints_a_file_that_says_the_same(self):
+        first = self.accepted(self.here("train", "--config", "run.toml", "--run-dir", "dry", "--dry-run")).stdout
+        self.assertIn("lr = 1e-04", first)
+        (self.folder / "again.toml").write_text(first)
+        again = self.accepted(self.here("train", "--config", "again.toml", "--dry-run")).stdout
+        self.assertEqual(again, first)
+        self.assertFalse((self.folder / "dry").exists())
+        for command in ("sft", "eval", "generate"):
+            words = [command, "--config", "run.toml", "--dry-run"] + (["--run-dir", "dry"] if command == "sft" else [])
+            self.assertIn("[model]", self.accepted(self.here(*words)).stdout)
+
+    def test_a_run_and_its_identity(self):
+        train = ["train", "--config", "run.toml", "--run-dir"]
+        self.accepted(self.here(*train, "a", "--threads", "1"))
+        self.accepted(self.here(*train, "b", "--threads", "2", "--max-running-requests", "3", "--admission",
+                                "shuffle:5", "--prefix-cache", "off", "--chunked-prefill-size", "2",
+                                "--max-tokens-per-gpu", "1", "--recompute-activations", "--isa", "scalar"))
+        self.assertEqual((self.folder / "a/ledger.jsonl").read_bytes(), (self.folder / "b/ledger.jsonl").read_bytes())
+        self.accepted(self.here("verify", "a", "b"))
+        self.accepted(self.here(*train, "a"))  # finished: nothing left to do
+        self.refused(self.here(*train, "a", "--lr", "2e-4"), 2, "lr", "--run-dir")
+        self.accepted(self.here(*train, "c", "--rollout-seed", "7"))
+        result = self.here("verify", "a", "c")
+        self.assertEqual((result.returncode, result.stderr), (3, ""))
+        self.assertIn("rollout_seed", result.stdout)
+        self.accepted(self.here(*train, "d", "--num-rollout", "1"))
+        result = self.here("verify", "a", "d")
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        self.accepted(self.here("verify", "d", "a", "--prefix"))
+        self.accepted(self.here(*train, "d"))  # carried on to two steps
+        self.accepted(self.here("verify", "a", "d"))
+        self.assertIn("ledger", self.accepted(self.here("inspect", "a")).stdout)
+        result = self.here("verify", "a/iter_0000001", "model")
+        self.assertNotEqual(result.returncode, 0)
+
+    def test_sft_eval_generate(self):
+        self.accepted(self.here("sft", "--config", "run.toml", "--run-dir", "warm", "--global-batch-size", "2"))
+        result = self.accepted(self.here("eval", "--config", "run.toml", "--hf-checkpoint", "warm/iter_0000001"))
+        self.assertEqual(len(result.stdout.splitlines()), 1)
+        json.loads(result.stdout)
+        result = self.accepted(self.here("generate", "--hf-checkpoint", "model", "--prompt", "1 + 1?", "2?",
+                                         "--rollout-max-response-len", "4", "--n-samples-per-prompt", "2"))
+        self.assertEqual(len([json.loads(line) for line in result.stdout.splitlines()]), 4)
+
+    def test_inputs_that_are_wrong(self):
+        train = ["train", "--config", "run.toml", "--run-dir", "wrong"]
+        self.refused(self.here(*train, "--prompt-data", "none.jsonl"), 2, "none.jsonl")
+        (self.folder / "bad.jsonl").write_text('{"question": "1?", "answer": "#### 1"}\n{"question": \n')
+        self.refused(self.here(*train, "--prompt-data", "bad.jsonl"), 2, "bad.jsonl:2")
+        self.refused(self.here(*train, "--input-key", "prompt"), 2, "prompt", "question")
+        self.refused(self.here(*train, "--hf-checkpoint", "none"), 2, "none")
+        self.refused(self.here(*train, "--rm-type", "gsm9k"), 2, "gsm9k", "gsm8k")
+        self.refused(self.here(*train, "--num-layers", "24"), 2, "--num-layers 24", "num_hidden_layers")
+        self.refused(self.here(*train, "--isa", "avx1024"), 2, "--isa", "avx512")
+        self.refused(self.here(*train, "--apply-chat-template"), 2, "template")
+        self.assertFalse((self.folder / "wrong").exists())
+
+    def test_options_without_effect_are_said_once(self):
+        result = self.accepted(self.here("train", "--config", "run.toml", "--run-dir", "dry", "--dry-run", "--use-wandb",
+                                         "--wandb-key", "secret", "--sglang-mem-fraction-static", "0.7"))
+        notes = result.stderr.splitlines()
+        self.assertEqual(len(notes), 3, result.stderr)
+        self.assertNotIn("secret", result.stderr)
+        for note in notes:
+            self.assertRegex(note, r"^lockstep train: note: --[a-z-]+: no effect here: ")
+
+    def test_debug_logits(self):
+        self.refused(self.here("debug", "logits", "--hf-checkpoint", "model", "--tokens", "none", "--out", "o"), 2,
+                     "none")
+
+
+if __name__ == "__main__":
+    PROGRAM = str(pathlib.Path(sys.argv[1]).resolve())
+    TEST_DATA = pathlib.Path(sys.argv[2]).resolve()
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
