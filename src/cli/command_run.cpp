@@ -9,7 +9,6 @@
 #include "loop/generate.h"
 #include "loop/init.h"
 #include "loop/memory.h"
-#include "loop/memory.h"
 #include "loop/sft.h"
 #include "loop/train.h"
 #include "tasks/registry.h"
