@@ -183,12 +183,13 @@ void Engine::Run::release(Sequence& sequence) {
   sequence.computed = 0;
 }
 
-// Frees prefixes nobody waits for; under pressure (also_waiting) those too that only queued requests wait for: they are
-// filled again later.
+// Frees prefixes nobody waits for; under pressure (also_waiting) those too that only queued requests wait
+// for: they are filled again later.
 void Engine::Run::drop_unused_prefixes(bool also_waiting) {
   for (auto it = prefixes.begin(); it != prefixes.end();) {
     Prefix& prefix = it->second;
-    const bool held = std::any_of(running.begin(), running.end(), [&](const auto& s) { return s->prefix == &prefix; });
+    const bool held =
+        std::any_of(running.begin(), running.end(), [&](const auto& s) { return s->prefix == &prefix; });
     if (held || (prefix.waiting > 0 && !also_waiting)) {
       ++it;
       continue;
