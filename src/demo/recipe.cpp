@@ -115,7 +115,7 @@ std::string eval_toml(const Recipe& recipe, const Layout& layout) {
 
 Arguments init_command(const Recipe& recipe, const Layout& layout) {
   return {"init",           "--model-config", layout.model_config,         "--tokenizer",
-          layout.tokenizer, "--rollout-seed",         std::to_string(recipe.seed), "--save",
+          layout.tokenizer, "--rollout-seed", std::to_string(recipe.seed), "--save",
           layout.model};
 }
 
