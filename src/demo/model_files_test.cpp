@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/sha256.h"
+#include "data/tokenizer.h"
 #include "demo/problems.h"
 
 namespace lockstep::demo {
@@ -77,6 +78,26 @@ TEST(DemoModelFiles, ConfigsAgreeWithTokenizer) {
     EXPECT_EQ(config["added_tokens_decoder"][std::to_string(token["id"].get<int64_t>())]["content"],
               token["content"]);
   }
+}
+
+TEST(DemoModelFiles, OurTokenizerReadsThem) {
+  const auto tokenizer = data::Tokenizer::parse("demo", tokenizer_json(), tokenizer_config_json());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  EXPECT_EQ(tokenizer.value().token_limit(), tokenizer_size());
+  for (const std::string& word : problem_words())
+    EXPECT_EQ(tokenizer.value().encode(word).size(), 1U) << word;
+  const ProblemSet problems = make_problems(42, 512);
+  size_t longest = 0;
+  for (const WarmupRow& row : make_warmup_rows(42, problems, {})) {
+    const std::string text = "<|user|>" + row.problem.question + "<|assistant|>" +
+                             (row.direct ? row.problem.direct() : row.problem.worked()) + "<|endoftext|>";
+    const auto ids = tokenizer.value().encode(text);
+    ASSERT_EQ(tokenizer.value().decode(ids), text);
+    longest = std::max(longest, ids.size());
+  }
+  EXPECT_EQ(longest, 48U);
+  const std::string other = "caf\xC3\xA9 42 + \xE2\x82\xAC<|user|> apples";
+  EXPECT_EQ(tokenizer.value().decode(tokenizer.value().encode(other)), other);
 }
 
 TEST(DemoModelFiles, SameBytesEveryTime) {
