@@ -7,19 +7,31 @@
 #include "cli/commands.h"
 
 namespace lockstep::cli {
+namespace {
+
+// errno of the first write that failed; stdio keeps only that there was one.
+int first_error = 0;
+
+void note_error() {
+  if (first_error == 0) first_error = errno != 0 ? errno : EIO;
+}
+
+}  // namespace
 
 void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
 }
 
 Status flush_output() {
-  std::cout.flush();
-  const bool failed = std::ferror(stdout) != 0;
   errno = 0;
-  if (std::fflush(stdout) == 0 && !failed && std::cout) return ok_status();
+  std::cout.flush();
+  if (!std::cout) note_error();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) note_error();
+  if (first_error == 0) return ok_status();
   // A reader that has seen enough (`| head`) is told nothing more.
-  if (errno == EPIPE) return {StatusCode::kStopped, ""};
-  return stopped("standard output: {}", errno != 0 ? std::strerror(errno) : "a write failed");
+  if (first_error == EPIPE) return {StatusCode::kStopped, ""};
+  return stopped("standard output: {}", std::strerror(first_error));
 }
 
 }  // namespace lockstep::cli

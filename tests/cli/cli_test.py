@@ -51,11 +51,12 @@ def write_model(folder):
 
 class CliTest(unittest.TestCase):
     def refused(self, result, code, *parts):
-        """One line on standard error that begins with the command and has `parts`."""
+        """One error line, the last on standard error, that begins with the command and has `parts`."""
         self.assertEqual(result.returncode, code, result.stderr)
-        lines = [line for line in result.stderr.splitlines() if ": note: " not in line and ": warning: " not in line]
+        lines = [line for line in result.stderr.splitlines()
+                 if line.startswith("lockstep") and ": note: " not in line and ": warning: " not in line]
         self.assertEqual(len(lines), 1, result.stderr)
-        self.assertTrue(lines[0].startswith("lockstep"), lines[0])
+        self.assertEqual(result.stderr.splitlines()[-1], lines[0])
         for part in parts:
             self.assertIn(part, lines[0])
 
@@ -149,7 +150,7 @@ class WithASmallModel(CliTest):
             '[reward]\nrm_type = "gsm8k"\n[rollout]\nnum_rollout = 2\nrollout_batch_size = 2\n'
             'n_samples_per_prompt = 2\nrollout_max_response_len = 8\n[training]\nlr = 1e-4\n'
             '[eval]\neval_interval = 2\neval_prompt_data = ["test", "data.jsonl@[0:3]"]\n')
-        made = cls.run("init", "--model-config", "shape/config.json", "--tokenizer", "shape", "--save", "model")
+        made = cls.here("init", "--model-config", "shape/config.json", "--tokenizer", "shape", "--save", "model")
         assert made.returncode == 0, made.stderr
 
     @classmethod
@@ -209,7 +210,7 @@ class WithASmallModel(CliTest):
         self.refused(self.here(*train, "--prompt-data", "none.jsonl"), 2, "none.jsonl")
         (self.folder / "bad.jsonl").write_text('{"question": "1?", "answer": "#### 1"}\n{"question": \n')
         self.refused(self.here(*train, "--prompt-data", "bad.jsonl"), 2, "bad.jsonl:2")
-        self.refused(self.here(*train, "--input-key", "prompt"), 2, "prompt", "question")
+        self.refused(self.here(*train, "--input-key", "prompt", "--label-key", "answer"), 2, "prompt", "question")
         self.refused(self.here(*train, "--hf-checkpoint", "none"), 2, "none")
         self.refused(self.here(*train, "--rm-type", "gsm9k"), 2, "gsm9k", "gsm8k")
         self.refused(self.here(*train, "--num-layers", "24"), 2, "--num-layers 24", "num_hidden_layers")
