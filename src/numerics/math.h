@@ -83,7 +83,7 @@ LOCKSTEP_HD float log(float x) {
 // 1/(1 + e^-x): three operations.
 LOCKSTEP_HD float sigmoid(float x) {
   // The sum of a NaN keeps its payload on a CPU and not on a GPU: one NaN for all.
-  return x != x ? float_from_bits(0x7FFFFFFFU) : 1.0F / (1.0F + numerics::exp(-x));
+  return x != x ? float_from_bits(kNanBits) : 1.0F / (1.0F + numerics::exp(-x));
 }
 
 // 1/sqrt(x): two operations. x < 0 and NaN: NaN; 0: infinity of its sign.
