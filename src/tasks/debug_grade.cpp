@@ -40,7 +40,7 @@ Result<int> debug_grade(const std::string& rm_type, std::istream& in, std::ostre
   int bad = 0;
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
-    if (++number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+    ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Result<double> reward = grade_line(*grader, line);
     Json answer = Json::object();
