@@ -171,6 +171,26 @@ TEST_F(SafetensorsTest, NarrowTypesConvertExactly) {
   }
 }
 
+// More elements than one piece of reading holds.
+TEST_F(SafetensorsTest, LongNarrowTensors) {
+  std::vector<uint16_t> bits(3 * 200000);
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>((i * 40503) >> 4);
+  auto writer = SafetensorsWriter::create(folder_ + "/l.safetensors", {{"w", DType::kBF16, {3, 200000}}});
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer.value().append("w", bits.data(), 1200000).ok());
+  ASSERT_TRUE(writer.value().close().ok());
+  const auto file = SafetensorsFile::open(folder_ + "/l.safetensors");
+  ASSERT_TRUE(file.ok());
+  std::vector<float> got(bits.size());
+  ASSERT_TRUE(file.value().read_f32("w", got.data()).ok());
+  for (size_t i = 0; i < bits.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), static_cast<uint32_t>(bits[i]) << 16) << i;
+  }
+  std::vector<float> rows(400000);
+  ASSERT_TRUE(file.value().read_f32("w", 1, 3, rows.data()).ok());
+  EXPECT_TRUE(testing::same_bits(got.data() + 200000, rows.data(), 400000));
+}
+
 TEST_F(SafetensorsTest, OtherTypesAreNotReadAsF32) {
   const std::string path = put(R"({"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "abcd");
   const auto file = SafetensorsFile::open(path);
