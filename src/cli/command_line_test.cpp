@@ -128,10 +128,11 @@ TEST(CommandLine, ErrorsNameTheOptionAndTheRemedy) {
             "lockstep train: --no-rollout-shuffle: given twice (--rollout-shuffle); give it once");
   EXPECT_EQ(error_of(least + "--lr 1e-6x"), "lockstep train: --lr: '1e-6x' is not a number");
   EXPECT_EQ(error_of(least + "--lr nan"), "lockstep train: --lr: 'nan' is not a number");
-  EXPECT_EQ(error_of(least + "--lr 1e999"), "lockstep train: --lr: '1e999' is not a number");
+  EXPECT_EQ(error_of(least + "--lr 1e999"), "lockstep train: --lr: '1e999' is out of range of binary64");
   EXPECT_EQ(error_of(least + "--threads 2.5"), "lockstep train: --threads: '2.5' is not a whole number");
   EXPECT_EQ(error_of(least + "--threads 99999999999999999999"),
-            "lockstep train: --threads: '99999999999999999999' is not a whole number");
+            "lockstep train: --threads: '99999999999999999999' is out of range; take -9223372036854775808 to "
+            "9223372036854775807");
   EXPECT_EQ(error_of(least + "--rollout-top-p 0"),
             "lockstep train: --rollout-top-p: 0 is out of range; take above 0 and at most 1");
   EXPECT_EQ(

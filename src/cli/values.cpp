@@ -82,7 +82,11 @@ Result<double> parse_real(std::string_view text) {
   double value = 0;
   const char* begin = text.data() + (text.size() > 1 && text[0] == '+' && text[1] != '-' ? 1 : 0);
   const auto result = std::from_chars(begin, text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || !std::isfinite(value)) {
+  const bool whole = result.ptr == text.data() + text.size();
+  if (result.ec == std::errc::result_out_of_range && whole) {
+    return invalid("'{}' is out of range of binary64", shown(text));
+  }
+  if (result.ec != std::errc() || !whole || !std::isfinite(value)) {
     return invalid("'{}' is not a number", shown(text));
   }
   return value + 0.0;  // -0 is 0
@@ -91,9 +95,11 @@ Result<double> parse_real(std::string_view text) {
 Result<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
-    return invalid("'{}' is not a whole number", shown(text));
+  const bool whole = result.ptr == text.data() + text.size();
+  if (result.ec == std::errc::result_out_of_range && whole) {
+    return invalid("'{}' is out of range; take {} to {}", shown(text), INT64_MIN, INT64_MAX);
   }
+  if (result.ec != std::errc() || !whole) return invalid("'{}' is not a whole number", shown(text));
   return value;
 }
 
