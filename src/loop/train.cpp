@@ -35,6 +35,7 @@ class TrainRun {
 
  private:
   Status load_data();
+  Status check_lengths() const;
   Status open_folder();
   Status load_reference();
   std::string header() const;
@@ -81,9 +82,26 @@ Status TrainRun::load_data() {
   LOCKSTEP_ASSIGN_OR_RETURN(
       order_, make_prompt_order(config_.data_order, config_.rollout_shuffle, config_.seed, prompts_->rows()));
   LOCKSTEP_ASSIGN_OR_RETURN(evaluator_, Evaluator::load(config_.eval, config_.prompt, suffix, *text_));
+  LOCKSTEP_RETURN_IF_ERROR(check_lengths());
   log_info("data: {} rows of {}; end tokens from {}", prompts_->rows(), config_.prompt.path,
            text_->end_source);
   return ok_status();
+}
+
+// Before anything is written: the longest prompt and response must fit the model's positions.
+Status TrainRun::check_lengths() const {
+  const auto fits = [&](const std::string& data, int64_t prompt, const char* option, int64_t response) {
+    const int64_t limit = network_->config().max_positions;
+    if (prompt + response <= limit) return ok_status();
+    return invalid(
+        "{} {}: with the longest prompt of {} ({} tokens) it exceeds max_position_embeddings {}; {} at most",
+        option, response, data, prompt, limit, std::max<int64_t>(0, limit - prompt));
+  };
+  LOCKSTEP_RETURN_IF_ERROR(fits(config_.prompt.path, prompts_->longest_prompt(), "--rollout-max-response-len",
+                                config_.sampling.max_new_tokens));
+  if (evaluator_->empty()) return ok_status();
+  return fits("the evaluation data", evaluator_->longest_prompt(), "--eval-max-response-len",
+              config_.eval.sampling.max_new_tokens);
 }
 
 std::string TrainRun::header() const {
