@@ -25,9 +25,15 @@ struct Avx2 {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
 
-  // |x| < limit in all lanes; false for NaN.
-  static bool all_below(Vector x, float limit) {
-    const Vector size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), x);
+  // |x| < limit in `count` elements, a multiple of 8: without the sign, floats are ordered as integers, and
+  // NaN is above infinity.
+  static bool all_below(const float* x, int64_t count, float limit) {
+    __m256i largest = _mm256_setzero_si256();
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const __m256i bits = _mm256_load_si256(reinterpret_cast<const __m256i*>(x + i));
+      largest = _mm256_max_epu32(largest, _mm256_slli_epi32(bits, 1));
+    }
+    const Vector size = _mm256_castsi256_ps(_mm256_srli_epi32(largest, 1));
     return _mm256_movemask_ps(_mm256_cmp_ps(size, _mm256_set1_ps(limit), _CMP_LT_OQ)) == 0xFF;
   }
   // Below 2^7, x * 2^44 + 1.5 * 2^52 is in [2^52, 2^53): the sum rounds to an integer, ties to even, and its

@@ -25,10 +25,17 @@ struct Avx512 {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
   static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
 
-  // |x| < limit in all lanes; false for NaN.
-  static bool all_below(Vector x, float limit) {
-    return (_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ) &
-            _mm512_cmp_ps_mask(x, _mm512_set1_ps(-limit), _CMP_GT_OQ)) == 0xFFFF;
+  // |x| < limit in `count` elements, a multiple of 16; false for NaN.
+  static bool all_below(const float* x, int64_t count, float limit) {
+    const Vector high = _mm512_set1_ps(limit);
+    const Vector low = _mm512_set1_ps(-limit);
+    __mmask16 inside = 0xFFFF;
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const Vector value = _mm512_load_ps(x + i);
+      inside = _mm512_mask_cmp_ps_mask(inside, value, high, _CMP_LT_OQ);
+      inside = _mm512_mask_cmp_ps_mask(inside, value, low, _CMP_GT_OQ);
+    }
+    return inside == 0xFFFF;
   }
   // The whole range of gradients; the conversion rounds to nearest even as MXCSR says.
   static constexpr float kFixedLimit = 0x1p18F;

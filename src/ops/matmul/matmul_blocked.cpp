@@ -5,6 +5,13 @@
 
 namespace lockstep::ops {
 
+const MatmulKernels& matmul_kernels(const cpu::Context& context) {
+  const MatmulKernels* kernels = nullptr;
+  if (context.isa() == cpu::Isa::kAvx512) kernels = matmul_kernels_avx512();
+  if (context.isa() == cpu::Isa::kAvx2) kernels = matmul_kernels_avx2();
+  return kernels == nullptr ? matmul_kernels_portable() : *kernels;
+}
+
 std::vector<Segment> cut_chain(int64_t position, int64_t steps, int64_t chunk, int64_t longest) {
   std::vector<Segment> segments;
   int64_t begin = 0;

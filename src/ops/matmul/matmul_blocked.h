@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/cpu/context.h"
 #include "ops/matmul/matmul_kernel.h"
 #include "ops/matmul/matmul_memory.h"
 
@@ -46,14 +47,22 @@ struct MatmulScratch {
 MatmulScratch& matmul_scratch();
 
 struct BlockSizes {
-  int64_t a_floats;     // of A packed at a time: half of the L2 cache
-  bool rows_outermost;  // walk along a row of C, for short chains whose C is far
+  int64_t steps;          // of a segment at most
+  int64_t rows;           // of a block at most; with panels: what is kept between segments
+  int64_t panels;         // of a block at most
+  int64_t a_floats;       // of A packed at a time
+  int64_t panels_inside;  // walked along before the next tile of rows: 1 keeps a panel in the L1 cache, more
+                          // keep a tile of A there and so many panels in the L2 cache
 };
 
-// Product: kernels(), position(), steps(), chunk(), starts_from_zero(); pack_a(row, rows, segment, out);
-// packs_b(); panels(range, segment, out, &stride) returns panel range.panel_begin of the segment (in `out`
-// when it packs); load(row, rows, panel, acc, sum or null); finish(row, rows, panel, acc, sum or null) (may
-// change both); will_finish(row, rows, panel): memory that finish() is going to need.
+// The kernels of the context's instruction set.
+const MatmulKernels& matmul_kernels(const cpu::Context& context);
+
+// Product: kernels(), position(), steps(), chunk(), starts_from_zero(); pack_a(segment, begins, tiles, out):
+// rows [begins[i], begins[i + 1]) as [steps][rows] one after another; packs_b(); panels(range, segment, out,
+// &stride) returns panel range.panel_begin of the segment (in `out` when it packs); load(row, rows,
+// panel, acc, sum or null); finish(row, rows, panel, acc, sum or null) (may change both); will_finish(row,
+// rows, panel): memory that finish() is going to need.
 template <class Product>
 class BlockRun {
  public:
@@ -98,8 +107,13 @@ class BlockRun {
  private:
   int64_t tile_begin(int64_t tile) const { return tile_begin_[tile]; }
   int64_t tile_rows(int64_t tile) const { return tile_begin(tile + 1) - tile_begin(tile); }
+  // Tiles lie in the order in which a segment visits them.
   float* kept(float* begin, int64_t tile, int64_t panel) const {
-    return begin + ((panel - range_.panel_begin) * tiles_ + tile) * tile_floats_;
+    const int64_t index = panel - range_.panel_begin;
+    const int64_t inside = index % sizes_.panels_inside;
+    const int64_t first = index - inside;
+    const int64_t count = std::min(sizes_.panels_inside, range_.panel_end - range_.panel_begin - first);
+    return begin + (first * tiles_ + tile * count + inside) * tile_floats_;
   }
   float* sum_of(int64_t tile, int64_t panel) const { return sums_ ? kept(sum_, tile, panel) : nullptr; }
 
@@ -135,33 +149,25 @@ class BlockRun {
 
   void run_group(const Segment& segment, const float* panels, int64_t stride, int64_t tile_first,
                  int64_t tile_last) {
-    for (int64_t tile = tile_first; tile < tile_last; ++tile)
-      product_.pack_a(tile_begin(tile), tile_rows(tile), segment, a_of(segment, tile_first, tile));
-    if (sizes_.rows_outermost) {
+    product_.pack_a(segment, tile_begin_ + tile_first, tile_last - tile_first, a_);
+    const int64_t tiles = tile_last - tile_first;
+    // The panels of the next turn are asked for evenly over the tiles of this one.
+    const int64_t lines = divide_up(kernels_.width, tiles);
+    const int64_t lines_a_tile = segment.steps / 16 * lines;
+    for (int64_t first = range_.panel_begin; first < range_.panel_end; first += sizes_.panels_inside) {
+      const int64_t last = std::min(first + sizes_.panels_inside, range_.panel_end);
+      const float* b = panels + (first - range_.panel_begin) * stride;
+      const char* next = reinterpret_cast<const char*>(b + (last - first) * stride);
+      int64_t want = last < range_.panel_end ? segment.steps * kernels_.width / 16 * (last - first) : 0;
       for (int64_t tile = tile_first; tile < tile_last; ++tile) {
-        for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
-          run_tile(segment, a_of(segment, tile_first, tile), panels + (panel - range_.panel_begin) * stride,
-                   tile, panel, nullptr, 0);
+        const float* a = a_ + (tile_begin(tile) - tile_begin(tile_first)) * segment.steps;
+        for (int64_t panel = first; panel < last; ++panel) {
+          run_tile(segment, a, b + (panel - first) * stride, tile, panel, next, want > 0 ? lines : 0);
+          next += lines_a_tile * 64;
+          want -= lines_a_tile;
         }
       }
-      return;
     }
-    // A panel's segment is asked for while the panel before it is used, evenly over the tiles.
-    const int64_t lines = (kernels_.width + tile_last - tile_first - 1) / (tile_last - tile_first);
-    const int64_t lines_a_tile = segment.steps / 16 * lines;
-    for (int64_t panel = range_.panel_begin; panel < range_.panel_end; ++panel) {
-      const float* b = panels + (panel - range_.panel_begin) * stride;
-      const char* next = reinterpret_cast<const char*>(b + stride);
-      const int64_t want = panel + 1 < range_.panel_end ? segment.steps * kernels_.width / 16 : 0;
-      for (int64_t tile = tile_first; tile < tile_last; ++tile) {
-        const int64_t asked = (tile - tile_first) * lines_a_tile;
-        run_tile(segment, a_of(segment, tile_first, tile), b, tile, panel, next + asked * 64,
-                 asked < want ? lines : 0);
-      }
-    }
-  }
-  float* a_of(const Segment& segment, int64_t tile_first, int64_t tile) const {
-    return a_ + (tile_begin(tile) - tile_begin(tile_first)) * segment.steps;
   }
 
   void run_tile(const Segment& segment, const float* a, const float* b, int64_t tile, int64_t panel,
@@ -201,5 +207,28 @@ class BlockRun {
   float* sum_ = nullptr;
   const int64_t* tile_begin_ = nullptr;  // even heights; a table, for a division costs as much as a step
 };
+
+// Runs the product's tasks on the context's threads, each in blocks of `sizes`.
+template <class Product>
+void run_blocks(const cpu::Context& context, const Product& product, const std::vector<BlockRange>& tasks,
+                const BlockSizes& sizes) {
+  const std::vector<Segment> segments =
+      cut_chain(product.position(), product.steps(), product.chunk(), sizes.steps);
+  context.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index) {
+    const BlockRange& task = tasks[static_cast<size_t>(index)];
+    const int64_t rows = task.row_end - task.row_begin;
+    const int64_t panels = task.panel_end - task.panel_begin;
+    const int64_t across = divide_up(rows, sizes.rows);
+    const int64_t along = divide_up(panels, sizes.panels);
+    for (int64_t i = 0; i < across; ++i) {
+      for (int64_t j = 0; j < along; ++j) {
+        const BlockRange block = {
+            task.row_begin + rows * i / across, task.row_begin + rows * (i + 1) / across,
+            task.panel_begin + panels * j / along, task.panel_begin + panels * (j + 1) / along};
+        BlockRun<Product>(product, segments, sizes, block).run();
+      }
+    }
+  });
+}
 
 }  // namespace lockstep::ops

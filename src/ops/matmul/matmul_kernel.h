@@ -20,15 +20,14 @@ using TileKernel = void (*)(int64_t steps, const float* a, const float* b, const
 using SkinnyKernel = void (*)(int64_t steps, const float* x, int64_t ldx, const float* panels,
                               int64_t panel_stride, float* out);
 
-// acc[r][j] = chain over `steps` rows of w of fma(dy[r][t], w[t][j], acc[r][j]), j in [0, columns).
-using StreamKernel = void (*)(int64_t steps, const float* dy, int64_t lddy, const float* w, int64_t ldw,
-                              int64_t columns, float* acc, int64_t ldacc);
+// acc = chains over `steps` of fma(a, b, acc), b being rows of a plain matrix, ldb elements apart and not
+// aligned.
+using DirectKernel = void (*)(int64_t steps, const float* a, const float* b, int64_t ldb, float* acc);
 
 inline constexpr int kMaxTileRows = 14;
 inline constexpr int kMaxTileWidth = 32;
 inline constexpr int kMaxSkinnyRows = 4;
 inline constexpr int kMaxSkinnyPanels = 8;
-inline constexpr int kMaxStreamRows = 4;
 
 struct MatmulKernels {
   int64_t rows;   // the tallest tile
@@ -36,7 +35,7 @@ struct MatmulKernels {
   TileKernel tile[kMaxTileRows + 1];
   int64_t skinny_panels[kMaxSkinnyRows + 1];  // the most panels at once for so many rows
   SkinnyKernel skinny[kMaxSkinnyRows + 1][kMaxSkinnyPanels + 1];
-  StreamKernel stream[kMaxStreamRows + 1];
+  DirectKernel direct[kMaxTileRows + 1];
   // sum += acc over count elements, a multiple of the width.
   void (*add_to_sum)(const float* acc, int64_t count, float* sum);
   // y = residual + (tile + bias) over rows x columns (columns <= width); bias and residual may be null.

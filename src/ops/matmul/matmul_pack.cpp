@@ -98,13 +98,29 @@ void pack_panels(const float* in, int64_t ld, int64_t steps, int64_t columns, in
   }
 }
 
-void pack_narrow(const float* in, int64_t ld, int64_t steps, int64_t width, float* out) {
+void pack_rows(const float* in, int64_t ld, int64_t steps, const int64_t* begins, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t rows = begins[i + 1] - begins[i];
+    pack_transposed(in + begins[i] * ld, ld, rows, steps, rows, out);
+    out += rows * steps;
+  }
+}
+
+void pack_narrow(const float* in, int64_t ld, int64_t steps, const int64_t* begins, int64_t count,
+                 float* out) {
   using Copy = void (*)(const float*, int64_t, int64_t, float*);
   static constexpr Copy kCopies[kMaxTileRows + 1] = {
       nullptr,       copy_rows<1>,  copy_rows<2>,  copy_rows<3>,  copy_rows<4>,
       copy_rows<5>,  copy_rows<6>,  copy_rows<7>,  copy_rows<8>,  copy_rows<9>,
       copy_rows<10>, copy_rows<11>, copy_rows<12>, copy_rows<13>, copy_rows<14>};
-  kCopies[width](in, ld, steps, out);
+  constexpr int64_t kBlock = 8;  // rows read side by side
+  for (int64_t t = 0; t < steps; t += kBlock) {
+    const int64_t rows = std::min(kBlock, steps - t);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t width = begins[i + 1] - begins[i];
+      kCopies[width](in + t * ld + begins[i], ld, rows, out + (begins[i] - begins[0]) * steps + t * width);
+    }
+  }
 }
 
 }  // namespace lockstep::ops

@@ -15,7 +15,12 @@ void pack_transposed(const float* in, int64_t ld, int64_t rows, int64_t steps, i
 void pack_panels(const float* in, int64_t ld, int64_t steps, int64_t columns, int64_t width,
                  int64_t panel_stride, float* out);
 
-// As pack_panels for one panel of exactly `width` columns, any width up to kMaxTileRows.
-void pack_narrow(const float* in, int64_t ld, int64_t steps, int64_t width, float* out);
+// Rows [begins[i], begins[i + 1]) of in as [steps][rows], one i after another.
+void pack_rows(const float* in, int64_t ld, int64_t steps, const int64_t* begins, int64_t count, float* out);
+
+// Columns [begins[i], begins[i + 1]) of rows [0, steps) as [steps][columns], one i after another; at most
+// kMaxTileRows columns each.
+void pack_narrow(const float* in, int64_t ld, int64_t steps, const int64_t* begins, int64_t count,
+                 float* out);
 
 }  // namespace lockstep::ops

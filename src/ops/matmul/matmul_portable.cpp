@@ -43,14 +43,18 @@ void skinny_kernel(int64_t steps, const float* x, int64_t ldx, const float* pane
 }
 
 template <int R>
-void stream_kernel(int64_t steps, const float* dy, int64_t lddy, const float* w, int64_t ldw, int64_t columns,
-                   float* acc, int64_t ldacc) {
+void direct_kernel(int64_t steps, const float* a, const float* b, int64_t ldb, float* out) {
+  float acc[R][kWidth];
+  for (int r = 0; r < R; ++r) {
+    for (int j = 0; j < kWidth; ++j) acc[r][j] = out[r * kWidth + j];
+  }
   for (int64_t t = 0; t < steps; ++t) {
     for (int r = 0; r < R; ++r) {
-      const float factor = dy[r * lddy + t];
-      for (int64_t j = 0; j < columns; ++j)
-        acc[r * ldacc + j] = std::fma(factor, w[t * ldw + j], acc[r * ldacc + j]);
+      for (int j = 0; j < kWidth; ++j) acc[r][j] = std::fma(a[t * R + r], b[t * ldb + j], acc[r][j]);
     }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int j = 0; j < kWidth; ++j) out[r * kWidth + j] = acc[r][j];
   }
 }
 
@@ -79,12 +83,12 @@ void fill(MatmulKernels* kernels) {
   kernels->tile[R] = tile_kernel<R>;
   kernels->skinny[R][1] = skinny_kernel<R>;
   kernels->skinny_panels[R] = 1;
-  kernels->stream[R] = stream_kernel<R>;
+  kernels->direct[R] = direct_kernel<R>;
   if constexpr (R < kRows) fill<R + 1>(kernels);
 }
 
 MatmulKernels make_kernels() {
-  static_assert(kRows == kMaxSkinnyRows && kRows == kMaxStreamRows);
+  static_assert(kRows == kMaxSkinnyRows);
   MatmulKernels kernels{};
   kernels.rows = kRows;
   kernels.width = kWidth;

@@ -32,10 +32,12 @@ struct Tile {
         acc[r][v] = in == nullptr ? V::zero() : V::load(in + r * kWidth<V> + v * V::kLanes);
     }
   }
+  template <bool kAligned = true>
   void step(const float* a, const float* b) {
     typename V::Vector column[V::kVectors];
     LOCKSTEP_UNROLL
-    for (int v = 0; v < V::kVectors; ++v) column[v] = V::load(b + v * V::kLanes);
+    for (int v = 0; v < V::kVectors; ++v)
+      column[v] = kAligned ? V::load(b + v * V::kLanes) : V::load_any(b + v * V::kLanes);
     LOCKSTEP_UNROLL
     for (int r = 0; r < R; ++r) {
       const typename V::Vector row = V::broadcast(a + r);
@@ -116,39 +118,23 @@ void skinny_kernel(int64_t steps, const float* x, int64_t ldx, const float* pane
   }
 }
 
-// S steps over all columns; the accumulators pass through the cache once in S steps.
-template <class V, int R, int S>
-void stream_steps(const float* dy, int64_t lddy, const float* w, int64_t ldw, int64_t columns, float* acc,
-                  int64_t ldacc) {
-  int64_t j = 0;
-  for (; j + V::kLanes <= columns; j += V::kLanes) {
-    typename V::Vector sum[R];
-    LOCKSTEP_UNROLL
-    for (int r = 0; r < R; ++r) sum[r] = V::load_any(acc + r * ldacc + j);
-    LOCKSTEP_UNROLL
-    for (int s = 0; s < S; ++s) {
-      const typename V::Vector column = V::load_any(w + s * ldw + j);
-      LOCKSTEP_UNROLL
-      for (int r = 0; r < R; ++r) sum[r] = V::fma(V::broadcast(dy + r * lddy + s), column, sum[r]);
-    }
-    LOCKSTEP_UNROLL
-    for (int r = 0; r < R; ++r) V::store_any(acc + r * ldacc + j, sum[r]);
-  }
-  for (; j < columns; ++j) {
-    for (int r = 0; r < R; ++r) {
-      float sum = acc[r * ldacc + j];
-      for (int s = 0; s < S; ++s) sum = __builtin_fmaf(dy[r * lddy + s], w[s * ldw + j], sum);
-      acc[r * ldacc + j] = sum;
-    }
-  }
-}
-
 template <class V, int R>
-void stream_kernel(int64_t steps, const float* dy, int64_t lddy, const float* w, int64_t ldw, int64_t columns,
-                   float* acc, int64_t ldacc) {
+void direct_kernel(int64_t steps, const float* a, const float* b, int64_t ldb, float* acc) {
+  Tile<V, R> tile;
+  tile.begin(acc);
   int64_t t = 0;
-  for (; t + 8 <= steps; t += 8) stream_steps<V, R, 8>(dy + t, lddy, w + t * ldw, ldw, columns, acc, ldacc);
-  for (; t < steps; ++t) stream_steps<V, R, 1>(dy + t, lddy, w + t * ldw, ldw, columns, acc, ldacc);
+  for (; t + 4 <= steps; t += 4) {
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < 4; ++i) tile.template step<false>(a + i * R, b + i * ldb);
+    a += 4 * R;
+    b += 4 * ldb;
+  }
+  for (; t < steps; ++t) {
+    tile.template step<false>(a, b);
+    a += R;
+    b += ldb;
+  }
+  tile.end(acc);
 }
 
 template <class V>
@@ -183,12 +169,8 @@ void store(const float* tile, int64_t rows, int64_t columns, const float* bias, 
 template <class V>
 bool add_to_image(const float* tile, int64_t rows, int64_t columns, float bound, int64_t* image, int64_t ld) {
   const float limit = bound < V::kFixedLimit ? bound : V::kFixedLimit;
-  bool plain = columns == kWidth<V>;
-  if (plain) {
-    for (int64_t i = 0; i < rows * kWidth<V>; i += V::kLanes)
-      plain = V::all_below(V::load(tile + i), limit) && plain;
-  }
-  if (!plain) return add_to_image_scalar(tile, rows, columns, kWidth<V>, bound, image, ld);
+  if (columns != kWidth<V> || !V::all_below(tile, rows * kWidth<V>, limit))
+    return add_to_image_scalar(tile, rows, columns, kWidth<V>, bound, image, ld);
   for (int64_t r = 0; r < rows; ++r) {
     LOCKSTEP_UNROLL
     for (int v = 0; v < V::kVectors; ++v)
@@ -200,16 +182,14 @@ bool add_to_image(const float* tile, int64_t rows, int64_t columns, float bound,
 template <class V, int R = 1>
 void fill_tiles(MatmulKernels* kernels) {
   kernels->tile[R] = tile_kernel<V, R>;
+  kernels->direct[R] = direct_kernel<V, R>;
   if constexpr (R < V::kRows) fill_tiles<V, R + 1>(kernels);
 }
 
 template <class V, int R = 1, int P = 1>
 void fill_skinny(MatmulKernels* kernels) {
   kernels->skinny[R][P] = skinny_kernel<V, R, P>;
-  if constexpr (P == 1) {
-    kernels->skinny_panels[R] = V::kSkinnyPanels[R];
-    kernels->stream[R] = stream_kernel<V, R>;
-  }
+  if constexpr (P == 1) kernels->skinny_panels[R] = V::kSkinnyPanels[R];
   if constexpr (P < V::kSkinnyPanels[R]) {
     fill_skinny<V, R, P + 1>(kernels);
   } else if constexpr (R < kMaxSkinnyRows) {
@@ -220,7 +200,6 @@ void fill_skinny(MatmulKernels* kernels) {
 template <class V>
 MatmulKernels make_kernels() {
   static_assert(V::kRows <= kMaxTileRows && kWidth<V> <= kMaxTileWidth);
-  static_assert(kMaxSkinnyRows == kMaxStreamRows);
   MatmulKernels kernels{};
   kernels.rows = V::kRows;
   kernels.width = kWidth<V>;
