@@ -26,7 +26,7 @@ class ValueMap {
   const Value* find(std::string_view key) const;
   void set(std::string_view key, Value value);
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
-  size_t size() const { return entries_.size(); }
+  size_t size() const;
 
  private:
   std::vector<std::pair<std::string, Value>> entries_;
@@ -86,6 +86,10 @@ class Value {
                std::shared_ptr<const Items>, std::shared_ptr<Entries>, std::shared_ptr<const Function>>
       data_;
 };
+
+inline size_t ValueMap::size() const {  // below Value: clang wants its elements complete here
+  return entries_.size();
+}
 
 // Python's ==: 1 == 1.0 == True; lists and maps by content.
 bool equal(const Value& a, const Value& b);
