@@ -3,7 +3,10 @@
 // README.md.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/file.h"
+#include "core/sha256.h"
 #include "program.h"
 
 namespace lockstep::testing {
@@ -24,11 +27,22 @@ TEST(Demo, EndsWithTheSameLineEverywhere) {
   EXPECT_EQ(last_line(result.out), golden);
   EXPECT_NE(read_file(LOCKSTEP_README).value().find(golden), std::string::npos)
       << "README.md names another line";
+  // What the line says, seen from outside: the same bytes, and one of the two runs was started twice.
+  for (const char* name :
+       {"/ledger.jsonl", "/iter_0000059/SHA256SUMS", "/iter_0000059/optimizer.safetensors"}) {
+    EXPECT_EQ(sha256_file(folder + "/run-a" + name).value(), sha256_file(folder + "/run-b" + name).value())
+        << name;
+  }
+  EXPECT_NE(golden.find(sha256_file(folder + "/run-b/iter_0000059/SHA256SUMS").value()), std::string::npos);
+  for (const auto& [run, starts] : {std::pair("/run-a", 1), std::pair("/run-b", 2)}) {
+    const std::string text = read_file(folder + run + "/environment.jsonl").value();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), starts) << text;
+  }
   // A folder in use is never overwritten.
   const ProgramResult again = run_program({"demo", "--out", folder}, folder + "_log");
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_NE(again.err.find(folder), std::string::npos) << again.err;
-  ASSERT_TRUE(remove_all(folder).ok());
+  for (const char* end : {"", "_log.out", "_log.err"}) ASSERT_TRUE(remove_all(folder + end).ok());
 }
 
 }  // namespace
