@@ -88,7 +88,7 @@ void InputGradientProduct::ask_ahead(int64_t begin, int64_t end, int64_t panel, 
   const int64_t rows = std::min(kDirectSteps, n_ - t);
   const float* at = w_ + t * k_ + wanted * kernels_.width;
   for (int64_t i = 0; i < rows; ++i, at += k_) {
-    for (int64_t line = 0; line < kernels_.width; line += 16) __builtin_prefetch(at + line);
+    for (int64_t line = 0; line < kernels_.width; line += 16) prefetch_line(at + line);
   }
 }
 

@@ -12,6 +12,13 @@ namespace lockstep::ops {
 // Asks the system for large pages where it has them. Changes nothing else.
 void prefer_large_pages(void* begin, int64_t bytes);
 
+// Asks for the line of `at`. The empty statement has an effect in the compiler's eyes: GCC drops calls of
+// functions that only prefetch.
+inline void prefetch_line(const void* at) {
+  __builtin_prefetch(at);
+  asm volatile("" : : "r"(at));
+}
+
 // One growing array a thread, in large pages, handed out in pieces.
 class ScratchMemory {
  public:

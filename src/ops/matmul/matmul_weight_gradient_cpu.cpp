@@ -55,13 +55,12 @@ class WeightGradientProduct {
     if (sum != nullptr && target_.rows_before > kGradientChunk)
       read_tile(target_.chunk_sum, row, rows, panel, sum);
   }
-  // The image's lines, so that they come while the tile is computed.
+  // The image's lines of the tile to the right: a short chain is over before memory answers.
   void will_finish(int64_t row, int64_t rows, int64_t panel) const {
     if (!target_.ends) return;
-    const int64_t column = panel * kernels_.width;
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t* at = target_.image + (row + r) * k_ + column;
-      for (int64_t j = 0; j < std::min(kernels_.width, k_ - column); j += 8) __builtin_prefetch(at + j, 1);
+    const int64_t* at = target_.image + row * k_ + (panel + 1) * kernels_.width;
+    for (int64_t r = 0; r < rows; ++r, at += k_) {
+      for (int64_t j = 0; j < kernels_.width; j += 8) prefetch_line(at + j);
     }
   }
   void finish(int64_t row, int64_t rows, int64_t panel, float* acc, float* sum) const {
