@@ -92,7 +92,8 @@ void Bpe::add_token(std::string spelling, int32_t id) {
 bool Bpe::add_merge(std::string_view left, std::string_view right) {
   const auto left_id = id_of_spelling(left);
   const auto right_id = id_of_spelling(right);
-  const auto id = id_of_spelling(std::string(left) + std::string(right));
+  std::string join(left);
+  const auto id = id_of_spelling(join.append(right));
   if (!left_id || !right_id || !id) return false;
   pending_.push_back({pair_key(*left_id, *right_id), static_cast<int32_t>(merges_count_), *id});
   ++merges_count_;
@@ -121,14 +122,14 @@ const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
 }
 
 std::optional<int32_t> Bpe::id_of_spelling(std::string_view spelling) const {
-  const auto it = id_of_.find(std::string(spelling));
+  const auto it = id_of_.find(spelling);
   if (it == id_of_.end()) return std::nullopt;
   return it->second;
 }
 
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   if (whole_words_first_) {
-    const auto it = id_of_bytes_.find(std::string(piece));
+    const auto it = id_of_bytes_.find(piece);
     if (it != id_of_bytes_.end()) {
       ids.push_back(it->second);
       return;

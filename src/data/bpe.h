@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ class Bpe {
  public:
   static constexpr int32_t kNone = -1;
 
+  void reserve(size_t tokens) { id_of_.reserve(tokens); }
   // Ids are below 2^20 (checked by the caller) and used once each.
   void add_token(std::string spelling, int32_t id);
   // After all tokens. Merges in order of rank; false when left, right or their join is no token.
@@ -38,7 +40,12 @@ class Bpe {
   int64_t vocab_count() const { return static_cast<int64_t>(id_of_.size()); }
   int64_t merges_count() const { return merges_count_; }
   std::optional<int32_t> id_of_spelling(std::string_view spelling) const;
-  const std::unordered_map<std::string, int32_t>& tokens() const { return id_of_; }
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  using IdByText = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
+  const IdByText& tokens() const { return id_of_; }
   bool has_byte(uint8_t byte) const { return byte_id_[byte] != kNone; }
 
  private:
@@ -49,8 +56,8 @@ class Bpe {
   };
   const Merge* find_merge(int32_t left, int32_t right) const;
 
-  std::unordered_map<std::string, int32_t> id_of_;        // by spelling
-  std::unordered_map<std::string, int32_t> id_of_bytes_;  // whole_words_first_ only
+  IdByText id_of_;        // by spelling
+  IdByText id_of_bytes_;  // whole_words_first_ only
   std::array<int32_t, 256> byte_id_ = filled();
   std::vector<Merge> pending_;  // as read; then moved into slots_
   std::vector<Merge> slots_;    // open addressing, a power of two

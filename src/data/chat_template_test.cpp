@@ -4,21 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "data/data_test_support.h"
 #include "data/jsonl.h"
-#include "data/tokenizer.h"
-#include "same_bits.h"
 
 namespace lockstep::data {
 namespace {
 
-using testing::large_test_data;
 using testing::test_data;
-
-std::string qwen_template() {
-  static const std::string text =
-      Tokenizer::load(large_test_data("qwen2.5-tokenizer")).value().chat_template();
-  return text;
-}
 
 Result<std::string> rendered(const std::string& text, const ValueMap& variables) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ChatTemplate chat_template, ChatTemplate::parse(text));
@@ -31,7 +25,7 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(ChatTemplate, EveryGoldenChat) {
-  const ChatTemplate chat_template = ChatTemplate::parse(qwen_template()).value();
+  const ChatTemplate chat_template = ChatTemplate::parse(qwen().chat_template()).value();
   const JsonlFile file = read_jsonl(test_data("golden/chat.jsonl")).value();
   ASSERT_EQ(file.records.size(), 5U);
   for (const JsonRecord& record : file.records) {
@@ -66,7 +60,7 @@ TEST(ChatTemplate, SameAsJinjaOnSmallTemplates) {
 TEST(ChatTemplate, SameAsJinjaOnWholeTemplates) {
   const JsonlFile file = read_jsonl(test_data("golden/template_cases.jsonl")).value();
   std::map<std::string, ChatTemplate> templates;
-  templates.emplace("qwen2.5", ChatTemplate::parse(qwen_template()).value());
+  templates.emplace("qwen2.5", ChatTemplate::parse(qwen().chat_template()).value());
   int cases = 0;
   for (const JsonRecord& record : file.records) {
     if (const Value* text = record.value.find("template"); text != nullptr) {

@@ -3,20 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "core/file.h"
+#include "data/data_test_support.h"
 #include "data/prompts.h"
-#include "same_bits.h"
 
 namespace lockstep::data {
 namespace {
 
 using testing::large_test_data;
-
-std::string write_temporary(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "lockstep_jsonl_" + name;
-  EXPECT_TRUE(write_file_atomic(path, text).ok());
-  return path;
-}
 
 std::string error_of(const std::string& path) {
   const auto file = read_jsonl(path);
@@ -89,7 +82,7 @@ TEST(Jsonl, BrokenLinesAreNamed) {
     return error_of(
         write_temporary("broken.jsonl", "{\"prompt\":\"ok\"}\n\n" + line + "\n{\"prompt\":\"ok\"}\n"));
   };
-  const std::string path = ::testing::TempDir() + "lockstep_jsonl_broken.jsonl";
+  const std::string path = write_temporary("broken.jsonl", "");
   for (const char* bytes : {"\xC3\x28", "\xFF", "\xED\xA0\x80", "\xF0\x9F\x98"}) {
     EXPECT_EQ(broken("{\"prompt\":\"" + std::string(bytes) + "\"}"),
               path + ":3: byte 12 is no UTF-8; re-encode the file");

@@ -3,29 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include "core/file.h"
+#include "data/data_test_support.h"
 #include "data/jsonl.h"
-#include "same_bits.h"
 
 namespace lockstep::data {
 namespace {
 
 using testing::large_test_data;
 
-const Tokenizer& qwen() {
-  static const Tokenizer tokenizer = Tokenizer::load(large_test_data("qwen2.5-tokenizer")).value();
-  return tokenizer;
-}
-
-std::string write_temporary(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "lockstep_prompts.jsonl";
-  EXPECT_TRUE(write_file_atomic(path, text).ok());
-  return path;
-}
-
 PromptDataOptions options_for(const std::string& text) {
   PromptDataOptions options;
-  options.path = write_temporary(text);
+  options.path = write_temporary("prompts.jsonl", text);
   return options;
 }
 

@@ -228,6 +228,7 @@ class Loader {
     impl_->bpe.set_whole_words_first(flag(*value, "ignore_merges", false));
     const Value* vocab = value->find("vocab");
     if (vocab == nullptr || !vocab->is_map()) return invalid("model has no vocab");
+    impl_->bpe.reserve(vocab->as_map().size());
     for (const auto& [spelling, id_value] : vocab->as_map().entries()) {
       LOCKSTEP_ASSIGN_OR_RETURN(const int32_t id, id_of(id_value, spelling));
       impl_->bpe.add_token(spelling, id);

@@ -5,9 +5,9 @@
 
 #include "core/file.h"
 #include "core/sha256.h"
+#include "data/data_test_support.h"
 #include "data/utf8.h"
 #include "data/value.h"
-#include "same_bits.h"
 
 namespace lockstep::data {
 namespace {
@@ -15,11 +15,6 @@ namespace {
 using testing::large_test_data;
 using testing::test_data;
 using Ids = std::vector<int32_t>;
-
-const Tokenizer& qwen() {
-  static const Tokenizer tokenizer = Tokenizer::load(large_test_data("qwen2.5-tokenizer")).value();
-  return tokenizer;
-}
 
 std::vector<Value> rows_of(const std::string& path) {
   const std::string text = read_file(path).value();

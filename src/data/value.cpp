@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 
 #include "core/check.h"
 #include "data/utf8.h"
@@ -35,10 +36,18 @@ struct Value::Function {
   std::string name;
 };
 
+// The slot that holds the key, or the free one where it belongs.
+size_t ValueMap::slot_of(std::string_view key) const {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = std::hash<std::string_view>()(key) & mask;
+  while (slots_[slot] != 0 && entries_[slots_[slot] - 1].first != key) slot = (slot + 1) & mask;
+  return slot;
+}
+
 const Value* ValueMap::find(std::string_view key) const {
-  if (!index_.empty()) {
-    const auto it = index_.find(std::string(key));
-    return it == index_.end() ? nullptr : &entries_[it->second].second;
+  if (!slots_.empty()) {
+    const uint32_t place = slots_[slot_of(key)];
+    return place == 0 ? nullptr : &entries_[place - 1].second;
   }
   for (const auto& [name, value] : entries_) {
     if (name == key) return &value;
@@ -52,10 +61,13 @@ void ValueMap::set(std::string_view key, Value value) {
     return;
   }
   entries_.emplace_back(std::string(key), std::move(value));
-  if (entries_.size() == kIndexFrom) {
-    for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].first, i);
-  } else if (entries_.size() > kIndexFrom) {
-    index_.emplace(entries_.back().first, entries_.size() - 1);
+  if (entries_.size() < kIndexFrom) return;
+  if (entries_.size() * 2 > slots_.size()) {
+    slots_.assign(slots_.empty() ? kIndexFrom * 4 : slots_.size() * 2, 0);
+    for (size_t i = 0; i < entries_.size(); ++i)
+      slots_[slot_of(entries_[i].first)] = static_cast<uint32_t>(i + 1);
+  } else {
+    slots_[slot_of(entries_.back().first)] = static_cast<uint32_t>(entries_.size());
   }
 }
 

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,8 +28,11 @@ class ValueMap {
   size_t size() const;
 
  private:
+  size_t slot_of(std::string_view key) const;
+
   std::vector<std::pair<std::string, Value>> entries_;
-  std::unordered_map<std::string, size_t> index_;  // filled once there are more than a few entries
+  // Once there are more than a few entries: open addressing, a power of two, the entry's place + 1 or 0.
+  std::vector<uint32_t> slots_;
 };
 
 class Value {
