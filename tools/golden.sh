@@ -4,7 +4,7 @@
 set -eu
 build=${1:-build}
 LOCKSTEP_UPDATE_GOLDEN=1 "$build/tests/golden_test" --gtest_brief=1
-LOCKSTEP_UPDATE_GOLDEN=1 "$build/src/lockstep_numerics_test" --gtest_brief=1 --gtest_filter='*ectors*'
+LOCKSTEP_WRITE_GOLDEN=1 "$build/src/lockstep_numerics_test" --gtest_brief=1 --gtest_filter="Vectors.*"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 line=$("$build/lockstep" demo --out "$out/demo" | tail -n 1)
