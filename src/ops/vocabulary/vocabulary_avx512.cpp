@@ -62,9 +62,14 @@ struct Avx512 {
     sums->e = _mm512_add_epi64(sums->e, _mm512_add_epi64(fixed(_mm512_mul_pd(w0, low(distance))),
                                                          fixed(_mm512_mul_pd(w1, high(distance)))));
   }
+  static uint64_t sum(__m512i a) {
+    uint64_t x[8];
+    _mm512_storeu_si512(x, a);
+    return x[0] + x[1] + x[2] + x[3] + x[4] + x[5] + x[6] + x[7];
+  }
   static void total(const Sums& sums, uint64_t* w, uint64_t* e) {
-    *w = static_cast<uint64_t>(_mm512_reduce_add_epi64(sums.w));
-    *e = static_cast<uint64_t>(_mm512_reduce_add_epi64(sums.e));
+    *w = sum(sums.w);
+    *e = sum(sums.e);
   }
   static void store_fixed(uint64_t* out, Reg weight) {
     const __m512i bits = _mm512_set1_epi64(static_cast<int64_t>(kRounderBits));
