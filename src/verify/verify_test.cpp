@@ -195,9 +195,11 @@ TEST_F(VerifyTest, ElementsOfEveryType) {
 TEST_F(VerifyTest, LongTensors) {
   std::vector<float> values = testing::TestRandom(1).values(300000);
   const std::string a = put_tensors("a", {{"w", f32({300, 1000}, values)}});
-  values[1] = 7;
   values[299999] = 7;
-  const Verdict v = verdict(a, put_tensors("b", {{"w", f32({300, 1000}, values)}}));
+  Verdict v = verdict(a, put_tensors("b", {{"w", f32({300, 1000}, values)}}));
+  EXPECT_TRUE(has(v.lines[0], "1 of 300000 elements differ; first at [299,999]")) << v.lines[0];
+  values[1] = 7;
+  v = verdict(a, put_tensors("b", {{"w", f32({300, 1000}, values)}}));
   EXPECT_TRUE(has(v.lines[0], "2 of 300000 elements differ; first at [0,1]")) << v.lines[0];
 }
 
@@ -336,7 +338,12 @@ TEST_F(VerifyTest, UnreadableOrMixedIsInvalid) {
     return result.ok() ? StatusCode::kOk : result.status().code();
   };
   EXPECT_EQ(code(run, tensors), StatusCode::kInvalid);
-  EXPECT_EQ(code(run, run + "/ledger.jsonl"), StatusCode::kInvalid);
+  const auto mixed = verify_paths(run, run + "/ledger.jsonl");
+  ASSERT_FALSE(mixed.ok());
+  EXPECT_EQ(mixed.status().code(), StatusCode::kInvalid);
+  EXPECT_TRUE(has(mixed.status().message(), "is a run folder") &&
+              has(mixed.status().message(), "two of one kind"))
+      << mixed.status().message();
   EXPECT_EQ(code(run, dir_ + "/none"), StatusCode::kInvalid);
   EXPECT_EQ(code(dir_, dir_), StatusCode::kInvalid);
   ASSERT_TRUE(write_file_atomic(dir_ + "/x.txt", "").ok());
