@@ -89,7 +89,7 @@ Result<double> parse_real(std::string_view text) {
   if (result.ec != std::errc() || !whole || !std::isfinite(value)) {
     return invalid("'{}' is not a number", shown(text));
   }
-  return value + 0.0;  // -0 is 0
+  return value;
 }
 
 Result<int64_t> parse_integer(std::string_view text) {
@@ -167,7 +167,7 @@ Status set_integer(const Option& option, int64_t integer, Value* value) {
 }
 
 Status set_real(const Option& option, double real, Value* value) {
-  value->real = real + 0.0;
+  value->real = real + 0.0;  // -0 is 0
   if (!std::isfinite(real)) return invalid("{}: is not a finite number", value->where);
   if (option.role == Role::kFixed) {
     const Result<double> target = parse_real(option.target);
