@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kEnvironmentFile = "environment.jsonl";
 constexpr const char* kSamplesFolder = "samples";
+constexpr const char* kEventsFolder = "tensorboard";
 
 std::string ledger_path(const std::string& run_dir) {
   return join_path(run_dir, ledger::kLedgerFile);
@@ -102,7 +103,7 @@ Status RunFolder::check_existing(const std::string& header) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(dir));
   for (const std::string& name : names) {
     if (name != ledger::kLedgerFile && name != kMetricsFile && name != kEnvironmentFile &&
-        name != kSamplesFolder) {
+        name != kSamplesFolder && name != kEventsFolder) {
       return invalid("--run-dir {}: is not empty and holds no {}; give a new folder", dir,
                      ledger::kLedgerFile);
     }
@@ -202,6 +203,8 @@ Result<RunFolder> RunFolder::open(const RunFolderOptions& options, const std::st
   LOCKSTEP_RETURN_IF_ERROR(folder.start_ledger(header));
   LOCKSTEP_ASSIGN_OR_RETURN(folder.metrics_,
                             FileWriter::open(join_path(options.run_dir, kMetricsFile), true));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      folder.events_, EventFile::create(join_path(options.run_dir, kEventsFolder), folder.first_step()));
   return folder;
 }
 
@@ -213,7 +216,14 @@ Status RunFolder::load(model::Network* network, trainer::OptimizerState* optimiz
 
 Status RunFolder::add_metrics(const std::string& json_line) {
   ++metrics_lines_;
-  return metrics_->write(json_line + "\n");
+  LOCKSTEP_RETURN_IF_ERROR(metrics_->write(json_line + "\n"));
+  const auto json = nlohmann::ordered_json::parse(json_line, nullptr, false);
+  std::vector<std::pair<std::string, float>> scalars;
+  for (const auto& [name, value] : json.items()) {
+    if (name.find('/') != std::string::npos && value.is_number())
+      scalars.emplace_back(name, value.get<float>());
+  }
+  return events_->add(json["step"].get<int64_t>(), scalars);
 }
 
 Status RunFolder::write_samples(const std::string& name, const std::string& text) {

@@ -10,6 +10,7 @@
 
 #include "core/status.h"
 #include "ledger/ledger.h"
+#include "loop/event_file.h"
 #include "loop/model_io.h"
 
 namespace lockstep::loop {
@@ -40,6 +41,7 @@ class RunFolder {
 
   void append(const ledger::LedgerRecord& record) { ledger_->append(record); }
   Status commit() { return ledger_->commit(); }
+  // A JSON object with `step`: a line of metrics.jsonl, and its values named a/b as scalars in tensorboard/.
   Status add_metrics(const std::string& json_line);
   // samples/NAME, replaced whole.
   Status write_samples(const std::string& name, const std::string& text);
@@ -73,6 +75,7 @@ class RunFolder {
   int64_t metrics_lines_ = 0;
   std::optional<ledger::LedgerWriter> ledger_;
   std::optional<FileWriter> metrics_;
+  std::optional<EventFile> events_;
 };
 
 }  // namespace lockstep::loop
