@@ -8,18 +8,13 @@
 #include <optional>
 
 #include "core/log.h"
-#include "loop/environment.h"
 #include "loop/evaluate.h"
 #include "loop/identity.h"
-#include "loop/machine.h"
+#include "loop/model_run.h"
 #include "loop/records.h"
-#include "loop/run_folder.h"
-#include "loop/update_record.h"
-#include "model/digests.h"
 #include "model/load.h"
 #include "tasks/registry.h"
 #include "trainer/loss.h"
-#include "trainer/trainer.h"
 
 namespace lockstep::loop {
 namespace {
@@ -36,9 +31,7 @@ class TrainRun {
  private:
   Status load_data();
   Status check_lengths() const;
-  Status open_folder();
   Status load_reference();
-  std::string header() const;
   Status evaluate(int64_t record_step, int64_t updates);
   Status step(int64_t step);
   Result<SampledBatch> rollout(int64_t step);
@@ -55,20 +48,13 @@ class TrainRun {
   }
 
   const TrainConfig& config_;
-  std::unique_ptr<cpu::Context> context_;
+  ModelRun run_;
   std::unique_ptr<tasks::Grader> grader_;
-  std::unique_ptr<model::Network> network_;
   std::unique_ptr<model::Network> reference_;
-  std::optional<TextModel> text_;
   std::optional<PromptSource> prompts_;
   std::optional<data::PromptOrder> order_;
   std::optional<Evaluator> evaluator_;
-  std::optional<RunFolder> folder_;
   std::unique_ptr<rollout::Engine> engine_;
-  std::unique_ptr<trainer::Trainer> trainer_;
-  trainer::OptimizerState state_;
-  model::NamedDigests initial_weights_;
-  ProgressLine progress_;
   Clock::time_point start_ = Clock::now();
   bool warned_spread_ = false;
   bool warned_length_ = false;
@@ -76,22 +62,20 @@ class TrainRun {
 
 Status TrainRun::load_data() {
   const std::string suffix = tasks::default_prompt_suffix(config_.rm_type);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      text_, load_text_model(config_.hf_checkpoint, network_->config().eos_ids, network_->config().vocab));
-  LOCKSTEP_ASSIGN_OR_RETURN(prompts_, PromptSource::load(config_.prompt, suffix, true, *text_));
+  LOCKSTEP_ASSIGN_OR_RETURN(prompts_, PromptSource::load(config_.prompt, suffix, true, *run_.text));
   LOCKSTEP_ASSIGN_OR_RETURN(
       order_, make_prompt_order(config_.data_order, config_.rollout_shuffle, config_.seed, prompts_->rows()));
-  LOCKSTEP_ASSIGN_OR_RETURN(evaluator_, Evaluator::load(config_.eval, config_.prompt, suffix, *text_));
+  LOCKSTEP_ASSIGN_OR_RETURN(evaluator_, Evaluator::load(config_.eval, config_.prompt, suffix, *run_.text));
   LOCKSTEP_RETURN_IF_ERROR(check_lengths());
   log_info("data: {} rows of {}; end tokens from {}", prompts_->rows(), config_.prompt.path,
-           text_->end_source);
+           run_.text->end_source);
   return ok_status();
 }
 
 // Before anything is written: the longest prompt and response must fit the model's positions.
 Status TrainRun::check_lengths() const {
   const auto fits = [&](const std::string& data, int64_t prompt, const char* option, int64_t response) {
-    const int64_t limit = network_->config().max_positions;
+    const int64_t limit = run_.network->config().max_positions;
     if (prompt + response <= limit) return ok_status();
     return invalid(
         "{} {}: with the longest prompt of {} ({} tokens) it exceeds max_position_embeddings {}; {} at most",
@@ -104,24 +88,21 @@ Status TrainRun::check_lengths() const {
               config_.eval.sampling.max_new_tokens);
 }
 
-std::string TrainRun::header() const {
-  ledger::JsonObject checkpoint;
-  checkpoint.add("weights", model::combine_digests(initial_weights_).hex())
-      .add("tokenizer_sha256", text_->files_sha256);
-  ledger::JsonObject data;
-  data.add_json("prompts", prompts_->identity_json()).add_json("eval", evaluator_->identity_json());
-  ledger::JsonObject out;
-  out.add("lockstep_ledger", ledger::kLedgerVersion)
-      .add("kind", "train")
-      .add("numerics_version", numerics::kNumericsVersion)
-      .add("profile", "fp32")
-      .add_json("config", identity_json(config_, text_->end_ids))
-      .add_json("data", data.text())
-      .add_json("checkpoint", checkpoint.text());
-  return out.text();
+Status TrainRun::load_reference() {
+  if (config_.update.loss.kl_loss_coef == 0) return ok_status();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      reference_, model::load_network(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load));
+  if (reference_->table().arena_size() != run_.network->table().arena_size()) {
+    return invalid("--ref-load {}: is a model of another shape than --hf-checkpoint", config_.ref_load);
+  }
+  return ok_status();
 }
 
-Status TrainRun::open_folder() {
+Status TrainRun::prepare() {
+  LOCKSTEP_ASSIGN_OR_RETURN(grader_, tasks::make_grader(config_.rm_type));
+  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.machine));
+  LOCKSTEP_RETURN_IF_ERROR(load_data());
+  LOCKSTEP_RETURN_IF_ERROR(load_reference());
   RunFolderOptions options;
   options.run_dir = config_.run_dir;
   options.save = config_.save;
@@ -129,49 +110,17 @@ Status TrainRun::open_folder() {
   options.save_interval = config_.save_interval;
   options.retain = config_.save_retain;
   options.steps = config_.num_rollout;
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(network_->table(), true));
-  LOCKSTEP_RETURN_IF_ERROR(
-      checkpoint::check_space(config_.save.empty() ? config_.run_dir : config_.save, bytes));
-  LOCKSTEP_ASSIGN_OR_RETURN(folder_, RunFolder::open(options, header()));
-  state_.m = Buffer<float>::zeros(network_->table().arena_size());
-  state_.v = Buffer<float>::zeros(network_->table().arena_size());
-  if (folder_->resumed()) {
-    LOCKSTEP_RETURN_IF_ERROR(folder_->load(network_.get(), &state_));
-    log_info("going on from {} at step {}", folder_->checkpoint_folder(), folder_->first_step());
-  }
-  return folder_->add_environment(
-      environment_json(config_.machine, *context_, folder_->checkpoint_folder(), folder_->last_sha256()));
-}
-
-Status TrainRun::load_reference() {
-  if (config_.update.loss.kl_loss_coef == 0) return ok_status();
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      reference_, model::load_network(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load));
-  if (reference_->table().arena_size() != network_->table().arena_size()) {
-    return invalid("--ref-load {}: is a model of another shape than --hf-checkpoint", config_.ref_load);
-  }
-  return ok_status();
-}
-
-Status TrainRun::prepare() {
-  LOCKSTEP_ASSIGN_OR_RETURN(context_, make_context(config_.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(grader_, tasks::make_grader(config_.rm_type));
-  LOCKSTEP_ASSIGN_OR_RETURN(network_, model::load_network(config_.hf_checkpoint));
-  LOCKSTEP_RETURN_IF_ERROR(load_data());
-  LOCKSTEP_RETURN_IF_ERROR(load_reference());
-  initial_weights_ = model::digest_parameters(*context_, network_->table(), network_->arena());
-  LOCKSTEP_RETURN_IF_ERROR(open_folder());
-  const int64_t positions = network_->config().max_positions;
-  network_->prepare(*context_, positions);
-  if (reference_) reference_->prepare(*context_, positions);
-  engine_ = std::make_unique<rollout::Engine>(*network_, config_.machine.engine);
-  trainer_ = std::make_unique<trainer::Trainer>(network_.get(), &state_, config_.update,
-                                                config_.machine.recompute_activations);
+  ledger::JsonObject data;
+  data.add_json("prompts", prompts_->identity_json()).add_json("eval", evaluator_->identity_json());
+  const std::string header = run_.header("train", identity_json(config_, run_.text->end_ids), data.text());
+  LOCKSTEP_RETURN_IF_ERROR(run_.open(options, header, config_.machine, config_.update));
+  if (reference_) reference_->prepare(*run_.context, run_.network->config().max_positions);
+  engine_ = std::make_unique<rollout::Engine>(*run_.network, config_.machine.engine);
   return ok_status();
 }
 
 std::string TrainRun::progress_head(int64_t step) const {
-  const int64_t done = step - folder_->first_step();
+  const int64_t done = step - run_.folder->first_step();
   std::string left;
   if (done > 0) {
     const double each = seconds_since(start_) / static_cast<double>(done);
@@ -181,9 +130,10 @@ std::string TrainRun::progress_head(int64_t step) const {
 }
 
 Status TrainRun::evaluate(int64_t record_step, int64_t updates) {
-  const SampleContext sample{context_.get(), &*text_, engine_.get(), grader_.get(), network_->config().vocab};
+  const SampleContext sample{run_.context.get(), &*run_.text, engine_.get(), grader_.get(),
+                             run_.network->config().vocab};
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<EvalResult> results,
-                            evaluator_->run(sample, config_.seed, updates, &progress_));
+                            evaluator_->run(sample, config_.seed, updates, &run_.progress));
   ledger::JsonObject metrics;
   metrics.add("step", record_step).add("updates", updates);
   for (const EvalResult& result : results) {
@@ -195,19 +145,19 @@ Status TrainRun::evaluate(int64_t record_step, int64_t updates) {
     }
     ledger::LedgerRecord line = step_record(record_step, "eval", bytes.digest());
     line.add("name", result.name).add("updates", updates).add("reward_mean", result.summary.reward_mean);
-    folder_->append(line);
+    run_.folder->append(line);
     const std::string file = updates == 0 ? fmt::format("eval_{}_start.jsonl", result.name)
                                           : RunFolder::step_name("eval_" + result.name, record_step);
-    LOCKSTEP_RETURN_IF_ERROR(folder_->write_samples(file, samples_jsonl(result.batch)));
+    LOCKSTEP_RETURN_IF_ERROR(run_.folder->write_samples(file, samples_jsonl(result.batch)));
     metrics.add("eval/" + result.name, result.summary.reward_mean)
         .add("eval/" + result.name + "/response_len/mean", result.summary.response_length_mean)
         .add("eval/" + result.name + "/truncated_ratio", result.summary.truncated);
-    progress_.line(fmt::format("eval {} after {} updates: reward {:.4f} over {} samples ({})", result.name,
-                               updates, result.summary.reward_mean, result.batch.completions.size(),
-                               duration_text(result.seconds)));
+    run_.progress.line(fmt::format("eval {} after {} updates: reward {:.4f} over {} samples ({})",
+                                   result.name, updates, result.summary.reward_mean,
+                                   result.batch.completions.size(), duration_text(result.seconds)));
   }
-  LOCKSTEP_RETURN_IF_ERROR(folder_->add_metrics(metrics.text()));
-  return folder_->commit();
+  LOCKSTEP_RETURN_IF_ERROR(run_.folder->add_metrics(metrics.text()));
+  return run_.folder->commit();
 }
 
 Result<SampledBatch> TrainRun::rollout(int64_t step) {
@@ -218,14 +168,15 @@ Result<SampledBatch> TrainRun::rollout(int64_t step) {
     const int64_t row = order_->row_at(ordinal);
     batch.prompts.push_back({row, ordinal, prompts_->prompt(row)});
   }
-  const SampleContext sample{context_.get(), &*text_, engine_.get(), grader_.get(), network_->config().vocab};
+  const SampleContext sample{run_.context.get(), &*run_.text, engine_.get(), grader_.get(),
+                             run_.network->config().vocab};
   const auto settings =
       generation_settings(sample, config_.sampling, config_.seed, numerics::Purpose::kRollout);
   const auto start = Clock::now();
   LOCKSTEP_RETURN_IF_ERROR(sample_batch(
       sample, settings,
       [&](const rollout::Progress& p) {
-        progress_.update(fmt::format(
+        run_.progress.update(fmt::format(
             "{}: rollout {}/{} samples, {:.0f} tokens/s", progress_head(step), p.finished, p.total,
             static_cast<double>(p.generated_tokens) / std::max(seconds_since(start), 1e-3)));
       },
@@ -246,10 +197,10 @@ void TrainRun::record_rollout(int64_t step, const SampledBatch& batch) {
   }
   RecordBytes rewards;
   rewards.add(batch.rewards);
-  folder_->append(step_record(step, "prompts", prompts.digest()));
-  folder_->append(step_record(step, "tokens", tokens.digest()));
-  folder_->append(step_record(step, "logprobs", log_probs.digest()));
-  folder_->append(step_record(step, "rewards", rewards.digest()));
+  run_.folder->append(step_record(step, "prompts", prompts.digest()));
+  run_.folder->append(step_record(step, "tokens", tokens.digest()));
+  run_.folder->append(step_record(step, "logprobs", log_probs.digest()));
+  run_.folder->append(step_record(step, "rewards", rewards.digest()));
 }
 
 Result<std::vector<trainer::TrainSample>> TrainRun::train_samples(const SampledBatch& batch, int64_t step) {
@@ -274,17 +225,17 @@ Result<std::vector<trainer::TrainSample>> TrainRun::train_samples(const SampledB
   }
   RecordBytes bytes;
   bytes.add(advantages);
-  folder_->append(step_record(step, "advantages", bytes.digest()));
+  run_.folder->append(step_record(step, "advantages", bytes.digest()));
   if (reference_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        auto scores, trainer::Trainer::score(*context_, *reference_, samples, config_.sampling.temperature,
-                                             config_.machine.max_tokens_per_gpu));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.context, *reference_, samples,
+                                                                   config_.sampling.temperature,
+                                                                   config_.machine.max_tokens_per_gpu));
     RecordBytes reference;
     for (size_t i = 0; i < samples.size(); ++i) {
       samples[i].ref_log_probs = std::move(scores[i]);
       reference.add(samples[i].ref_log_probs);
     }
-    folder_->append(step_record(step, "ref_logprobs", reference.digest()));
+    run_.folder->append(step_record(step, "ref_logprobs", reference.digest()));
   }
   return samples;
 }
@@ -299,10 +250,10 @@ Status TrainRun::update(int64_t step, const std::vector<trainer::TrainSample>& s
   request.on_policy = part == 0;
   request.max_tokens = config_.machine.max_tokens_per_gpu;
   request.progress = [&](int64_t done, int64_t total) {
-    progress_.update(fmt::format("{}: update {}/{} samples", progress_head(step), done, total));
+    run_.progress.update(fmt::format("{}: update {}/{} samples", progress_head(step), done, total));
   };
-  const UpdateTarget target{context_.get(), network_.get(), &state_, trainer_.get(), &*folder_};
-  LOCKSTEP_ASSIGN_OR_RETURN(const trainer::UpdateMetrics metrics, record_update(target, request, step));
+  LOCKSTEP_ASSIGN_OR_RETURN(const trainer::UpdateMetrics metrics,
+                            record_update(run_.target(), request, step));
   out->add("train/step", request.update)
       .add("train/loss", metrics.loss)
       .add("train/pg_loss", metrics.policy_loss)
@@ -339,7 +290,7 @@ Status TrainRun::step(int64_t step) {
   warn_once(summary);
   record_rollout(step, batch);
   LOCKSTEP_RETURN_IF_ERROR(
-      folder_->write_samples(RunFolder::step_name("rollout", step), samples_jsonl(batch)));
+      run_.folder->write_samples(RunFolder::step_name("rollout", step), samples_jsonl(batch)));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<trainer::TrainSample> samples, train_samples(batch, step));
   const auto train_start = Clock::now();
   for (int64_t part = 0; part < updates_per_step(); ++part) {
@@ -360,19 +311,20 @@ Status TrainRun::step(int64_t step) {
         .add("perf/step_time", seconds)
         .add("perf/rollout_tokens_per_s",
              static_cast<double>(summary.response_tokens) / std::max(rollout_seconds, 1e-6));
-    LOCKSTEP_RETURN_IF_ERROR(folder_->add_metrics(metrics.text()));
+    LOCKSTEP_RETURN_IF_ERROR(run_.folder->add_metrics(metrics.text()));
   }
-  LOCKSTEP_RETURN_IF_ERROR(folder_->commit());
-  progress_.line(fmt::format("{}: reward {:.4f}, {:.1f} tokens a response, rollout {:.1f} s, train {:.1f} s",
-                             progress_head(step + 1), summary.reward_mean, summary.response_length_mean,
-                             rollout_seconds, seconds_since(train_start)));
+  LOCKSTEP_RETURN_IF_ERROR(run_.folder->commit());
+  run_.progress.line(
+      fmt::format("{}: reward {:.4f}, {:.1f} tokens a response, rollout {:.1f} s, train {:.1f} s",
+                  progress_head(step + 1), summary.reward_mean, summary.response_length_mean, rollout_seconds,
+                  seconds_since(train_start)));
   return ok_status();
 }
 
 Status TrainRun::loop() {
   const int64_t interval = config_.eval.interval;
   const bool evaluates = interval > 0 && !evaluator_->empty();
-  const int64_t first = folder_->first_step();
+  const int64_t first = run_.folder->first_step();
   const auto eval_due = [&](int64_t step) { return evaluates && (step + 1) % interval == 0; };
   if (first == 0 && evaluates && !config_.eval.skip_before_train) LOCKSTEP_RETURN_IF_ERROR(evaluate(0, 0));
   // A run killed between a save and the evaluation behind it.
@@ -381,8 +333,8 @@ Status TrainRun::loop() {
     log_info("{}: all {} steps are done", config_.run_dir, config_.num_rollout);
   for (int64_t n = first; n < config_.num_rollout; ++n) {
     LOCKSTEP_RETURN_IF_ERROR(step(n));
-    if (folder_->save_due(n))
-      LOCKSTEP_RETURN_IF_ERROR(folder_->save(n, *network_, state_, config_.hf_checkpoint));
+    if (run_.folder->save_due(n))
+      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.network, run_.state, config_.hf_checkpoint));
     if (eval_due(n)) LOCKSTEP_RETURN_IF_ERROR(evaluate(n, n + 1));
   }
   return ok_status();

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loop/model_run.h"
+
+#include "core/log.h"
+#include "loop/environment.h"
+#include "loop/machine.h"
+#include "model/digests.h"
+#include "model/load.h"
+
+namespace lockstep::loop {
+
+Status ModelRun::load(const std::string& hf_checkpoint, const MachineConfig& machine) {
+  LOCKSTEP_ASSIGN_OR_RETURN(context, make_context(machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(network, model::load_network(hf_checkpoint));
+  const model::ModelConfig& shape = network->config();
+  LOCKSTEP_ASSIGN_OR_RETURN(text, load_text_model(hf_checkpoint, shape.eos_ids, shape.vocab));
+  weights_digest =
+      model::combine_digests(model::digest_parameters(*context, network->table(), network->arena())).hex();
+  return ok_status();
+}
+
+std::string ModelRun::header(const char* kind, const std::string& config, const std::string& data) const {
+  ledger::JsonObject checkpoint;
+  checkpoint.add("weights", weights_digest).add("tokenizer_sha256", text->files_sha256);
+  return ledger::JsonObject()
+      .add("lockstep_ledger", ledger::kLedgerVersion)
+      .add("kind", kind)
+      .add("numerics_version", numerics::kNumericsVersion)
+      .add("profile", "fp32")
+      .add_json("config", config)
+      .add_json("data", data)
+      .add_json("checkpoint", checkpoint.text())
+      .text();
+}
+
+Status ModelRun::open(const RunFolderOptions& options, const std::string& header,
+                      const MachineConfig& machine, const trainer::UpdateConfig& update) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(network->table(), true));
+  LOCKSTEP_RETURN_IF_ERROR(
+      checkpoint::check_space(options.save.empty() ? options.run_dir : options.save, bytes));
+  LOCKSTEP_ASSIGN_OR_RETURN(folder, RunFolder::open(options, header));
+  state.m = Buffer<float>::zeros(network->table().arena_size());
+  state.v = Buffer<float>::zeros(network->table().arena_size());
+  if (folder->resumed()) {
+    LOCKSTEP_RETURN_IF_ERROR(folder->load(network.get(), &state));
+    log_info("going on from {} at step {}", folder->checkpoint_folder(), folder->first_step());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(folder->add_environment(
+      environment_json(machine, *context, folder->checkpoint_folder(), folder->last_sha256())));
+  network->prepare(*context, network->config().max_positions);
+  trainer = std::make_unique<trainer::Trainer>(network.get(), &state, update, machine.recompute_activations);
+  return ok_status();
+}
+
+}  // namespace lockstep::loop
