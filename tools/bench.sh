@@ -1,8 +1,14 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh: products against OpenBLAS, then a training and a decode step against what the machine allows.
-set -eu
-cmake -S . -B build-bench -G Ninja -DLOCKSTEP_BENCH=ON -DLOCKSTEP_TESTS=OFF >/dev/null
-cmake --build build-bench -j "$(nproc)" --target matmul_bench openblas_bench fma_rate step_bench >/dev/null
-python3 bench/run_matmul.py build-bench
-build-bench/bench/step_bench "$(nproc)"
+# Builds the benchmarks into build-bench and runs them; arguments go to bench/run_matmul.py (try --quick).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+launcher=()
+if command -v ccache >/dev/null 2>&1; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+cmake -S . -B build-bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_BENCH=ON -DLOCKSTEP_TESTS=OFF "${launcher[@]}" >/dev/null
+cmake --build build-bench -j "$jobs" --target bench_programs
+python3 bench/run_matmul.py "$@"
+if [ -x build-bench/bench/step_bench ]; then
+  build-bench/bench/step_bench "$jobs"
+fi

@@ -76,7 +76,7 @@ class [[nodiscard]] Result {
     LOCKSTEP_CHECK(ok(), status_.message());
     return *value_;
   }
-  T&& value() && {
+  T value() && {  // by value, so that `for (auto& x : f().value())` does not dangle
     LOCKSTEP_CHECK(ok(), status_.message());
     return std::move(*value_);
   }
@@ -98,6 +98,7 @@ class [[nodiscard]] Result {
     if (!lockstep_status_.ok()) return lockstep_status_; \
   } while (false)
 
+// NOLINTBEGIN(bugprone-macro-parentheses): lhs may be a declaration.
 // LOCKSTEP_ASSIGN_OR_RETURN(auto x, f()): f returns Result<T>.
 #define LOCKSTEP_ASSIGN_OR_RETURN(lhs, expr) \
   LOCKSTEP_ASSIGN_OR_RETURN_(LOCKSTEP_CONCAT(lockstep_result_, __LINE__), lhs, expr)
@@ -105,3 +106,4 @@ class [[nodiscard]] Result {
   auto result = (expr);                               \
   if (!result.ok()) return result.status();           \
   lhs = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)

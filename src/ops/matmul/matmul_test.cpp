@@ -151,6 +151,25 @@ TEST(MatmulForward, ARowDoesNotSeeItsNeighbours) {
   });
 }
 
+TEST(MatmulForward, PanelsHoldTheirRowsAndZerosPastTheEnd) {
+  const int64_t n = 37;
+  const int64_t k = 70;
+  TestRandom random(11);
+  const std::vector<float> w = random.values(n * k);
+  for_each_context([&](const cpu::Context& context) {
+    PackedMatrix packed;
+    packed.pack(context, std::vector<float>(64 * k, 1.0F).data(), 64, k);  // old contents must not show
+    packed.pack(context, w.data(), n, k);
+    for (int64_t row = 0; row < (n + packed.width() - 1) / packed.width() * packed.width(); ++row) {
+      const float* panel = packed.panel(row / packed.width()) + row % packed.width();
+      for (int64_t i = 0; i < k; ++i) {
+        const float want = row < n ? w[static_cast<size_t>(row * k + i)] : 0.0F;
+        ASSERT_EQ(testing::bits_of(want), testing::bits_of(panel[i * packed.width()])) << row << " " << i;
+      }
+    }
+  });
+}
+
 TEST(MatmulForward, PackedMemoryIsTheMatrixAndIsReused) {
   for_each_context([](const cpu::Context& context) {
     PackedMatrix packed;
