@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of the input. W [n, k] is row-major, its rows are the steps. Few rows of dy: W is read where
-// it lies, a few of its rows side by side, as packing it would cost as much as the product. More rows:
-// blocks.
+// The gradient of the input. W [n, k] is row-major, its rows are the steps. One row of dy: a step adds a row
+// of W to all sums. Few rows: W is read where it lies, a few of its rows side by side, as packing it would
+// cost as much as the product. More rows: blocks.
 #include <algorithm>
 
 #include "numerics/constants.h"
@@ -54,6 +54,8 @@ class InputGradientProduct {
   // The same for all rows, at most kMaxDirectRows, and panels [begin, end) of w, which are read once, where
   // they lie.
   void run_direct(int64_t rows, int64_t begin, int64_t end) const;
+  // The same for one row and columns [begin, end).
+  void run_stream(int64_t begin, int64_t end) const;
 
  private:
   // Rows [begins[i], begins[i + 1]) of dy are a tile; the accumulators of panel p lie at p * rows * width.
@@ -141,6 +143,21 @@ void InputGradientProduct::run_direct(int64_t rows, int64_t begin, int64_t end) 
     finish(0, rows, panel, sum + (panel - begin) * rows * width, nullptr);
 }
 
+void InputGradientProduct::run_stream(int64_t begin, int64_t end) const {
+  const int64_t columns = end - begin;
+  float* chunk_sum = matmul_scratch().memory.take(columns);
+  float* out = dx_ + begin;
+  std::fill_n(out, columns, 0.0F);
+  for (int64_t chunk = 0; chunk < n_; chunk += kGradientChunk) {
+    const int64_t steps = std::min(n_ - chunk, kGradientChunk);
+    float* acc = chunk == 0 ? out : chunk_sum;  // the first chunk's chains are the sum's start
+    if (chunk > 0) std::fill_n(acc, columns, 0.0F);
+    kernels_.stream(steps, dy_ + chunk, w_ + chunk * k_ + begin, k_, columns, acc);
+    if (chunk == 0) continue;
+    for (int64_t j = 0; j < columns; ++j) out[j] = out[j] + chunk_sum[j];
+  }
+}
+
 }  // namespace
 
 void matmul_input_gradient_cpu(const cpu::Context& context, const float* dy, int64_t lddy, const float* w,
@@ -149,6 +166,12 @@ void matmul_input_gradient_cpu(const cpu::Context& context, const float* dy, int
   const InputGradientProduct product(kernels, dy, lddy, w, n, k, dx, lddx);
   if (m == 0) return;
   const int64_t panels = divide_up(k, kernels.width);
+  if (m == 1) {
+    context.parallel_ranges(panels, divide_up(panels, context.threads()), [&](int64_t begin, int64_t end) {
+      product.run_stream(begin * kernels.width, std::min(k, end * kernels.width));
+    });
+    return;
+  }
   if (m <= kMaxDirectRows) {
     context.parallel_ranges(panels, divide_up(panels, context.threads()), [&](int64_t begin, int64_t end) {
       const int64_t blocks = divide_up((end - begin) * kernels.width * m, kDirectFloats);

@@ -24,6 +24,11 @@ using SkinnyKernel = void (*)(int64_t steps, const float* x, int64_t ldx, const 
 // aligned.
 using DirectKernel = void (*)(int64_t steps, const float* a, const float* b, int64_t ldb, float* acc);
 
+// The same for one row of dy and all columns at once: acc[j] = chain over `steps` of fma(a[t], b[t][j],
+// acc[j]). Nothing need be aligned.
+using StreamKernel = void (*)(int64_t steps, const float* a, const float* b, int64_t ldb, int64_t columns,
+                              float* acc);
+
 inline constexpr int kMaxTileRows = 14;
 inline constexpr int kMaxTileWidth = 32;
 inline constexpr int kMaxSkinnyRows = 4;
@@ -36,6 +41,7 @@ struct MatmulKernels {
   int64_t skinny_panels[kMaxSkinnyRows + 1];  // the most panels at once for so many rows
   SkinnyKernel skinny[kMaxSkinnyRows + 1][kMaxSkinnyPanels + 1];
   DirectKernel direct[kMaxTileRows + 1];
+  StreamKernel stream;
   // sum += acc over count elements, a multiple of the width.
   void (*add_to_sum)(const float* acc, int64_t count, float* sum);
   // y = residual + (tile + bias) over rows x columns (columns <= width); bias and residual may be null.

@@ -42,6 +42,12 @@ void skinny_kernel(int64_t steps, const float* x, int64_t ldx, const float* pane
   }
 }
 
+void stream_kernel(int64_t steps, const float* a, const float* b, int64_t ldb, int64_t columns, float* acc) {
+  for (int64_t t = 0; t < steps; ++t, b += ldb) {
+    for (int64_t j = 0; j < columns; ++j) acc[j] = std::fma(a[t], b[j], acc[j]);
+  }
+}
+
 template <int R>
 void direct_kernel(int64_t steps, const float* a, const float* b, int64_t ldb, float* out) {
   float acc[R][kWidth];
@@ -93,6 +99,7 @@ MatmulKernels make_kernels() {
   kernels.rows = kRows;
   kernels.width = kWidth;
   fill(&kernels);
+  kernels.stream = stream_kernel;
   kernels.add_to_sum = add_to_sum;
   kernels.store = store;
   kernels.add_to_image = add_to_image;

@@ -137,6 +137,31 @@ void direct_kernel(int64_t steps, const float* a, const float* b, int64_t ldb, f
   tile.end(acc);
 }
 
+template <class V, int S>
+void stream_steps(const float* a, const float* b, int64_t ldb, int64_t columns, float* acc) {
+  typename V::Vector step[S];
+  LOCKSTEP_UNROLL
+  for (int i = 0; i < S; ++i) step[i] = V::broadcast(a + i);
+  int64_t j = 0;
+  for (; j + V::kLanes <= columns; j += V::kLanes) {
+    typename V::Vector value = V::load_any(acc + j);
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < S; ++i) value = V::fma(step[i], V::load_any(b + i * ldb + j), value);
+    V::store_any(acc + j, value);
+  }
+  for (; j < columns; ++j) {
+    for (int i = 0; i < S; ++i) acc[j] = __builtin_fmaf(a[i], b[i * ldb + j], acc[j]);
+  }
+}
+
+template <class V>
+void stream_kernel(int64_t steps, const float* a, const float* b, int64_t ldb, int64_t columns, float* acc) {
+  constexpr int kSide = 8;  // rows of b read side by side: streams that the memory follows well
+  int64_t t = 0;
+  for (; t + kSide <= steps; t += kSide) stream_steps<V, kSide>(a + t, b + t * ldb, ldb, columns, acc);
+  for (; t < steps; ++t) stream_steps<V, 1>(a + t, b + t * ldb, ldb, columns, acc);
+}
+
 template <class V>
 void add_to_sum(const float* acc, int64_t count, float* sum) {
   for (int64_t i = 0; i < count; i += V::kLanes)
@@ -205,6 +230,7 @@ MatmulKernels make_kernels() {
   kernels.width = kWidth<V>;
   fill_tiles<V>(&kernels);
   fill_skinny<V>(&kernels);
+  kernels.stream = stream_kernel<V>;
   kernels.add_to_sum = add_to_sum<V>;
   kernels.store = store<V>;
   kernels.add_to_image = add_to_image<V>;
