@@ -8,23 +8,24 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_options(lockstep_flags INTERFACE
+set(LOCKSTEP_CXX_FLAGS
   -Wall -Wextra -Werror -Wundef -Wno-psabi
   -ffp-contract=off    # a fused multiply-add is written std::fma
   -fno-math-errno)     # sqrt is one instruction; changes no value
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely inside std::string concatenation (GCC bug 105651).
-  target_compile_options(lockstep_flags INTERFACE -Wno-restrict)
+  list(APPEND LOCKSTEP_CXX_FLAGS -Wno-restrict)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # The floor is x86-64-v3 (AVX2, FMA; checked at start); wider paths are files of their own.
-  target_compile_options(lockstep_flags INTERFACE -march=x86-64-v3)
+  list(APPEND LOCKSTEP_CXX_FLAGS -march=x86-64-v3)
 endif()
 set(LOCKSTEP_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
 if(LOCKSTEP_SANITIZE)
-  target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -g)
+  list(APPEND LOCKSTEP_CXX_FLAGS -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -g)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
+target_compile_options(lockstep_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_CXX_FLAGS}>")
 
 # *_avx512.cpp files hold the AVX-512 bodies; chosen at run time.
 function(lockstep_isa_flags)
@@ -44,6 +45,9 @@ function(lockstep_library name dir)
     file(GLOB nested CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*/*.cpp)
     list(APPEND sources ${nested})
   endif()
+  set(cuda_tests ${sources})
+  list(FILTER cuda_tests INCLUDE REGEX "_cuda_test\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_cuda_test\\.cpp$")
   set(tests ${sources})
   set(benches ${sources})
   set(fuzzers ${sources})
@@ -59,6 +63,17 @@ function(lockstep_library name dir)
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE lockstep_flags ${ARGN})
+  endif()
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${dir}/*_cuda.cu)
+  if(cuda_sources AND LOCKSTEP_HAS_CUDA)
+    lockstep_cuda_sources(${link} ${cuda_sources})
+    target_link_libraries(${link} PUBLIC lockstep_device_cuda)
+    if(cuda_tests AND LOCKSTEP_TESTS)  # what they need of a GPU they skip without one; make test-gpu does not
+      add_executable(${name}_cuda_test ${cuda_tests})
+      target_link_libraries(${name}_cuda_test PRIVATE ${link} lockstep_test_support GTest::gtest GTest::gtest_main)
+      add_test(NAME ${name}_cuda COMMAND ${name}_cuda_test)
+      set_tests_properties(${name}_cuda PROPERTIES LABELS gpu TIMEOUT 900)
+    endif()
   endif()
   if(tests AND LOCKSTEP_TESTS)
     add_executable(${name}_test ${tests})

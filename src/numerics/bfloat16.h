@@ -8,6 +8,8 @@
 
 namespace lockstep::numerics {
 
+using Bf16 = uint16_t;  // bits of a bfloat16
+
 // Nearest, ties to even. NaN: the upper half with the quiet bit set.
 LOCKSTEP_HD uint16_t float_to_bfloat16(float x) {
   const uint32_t bits = float_bits(x);

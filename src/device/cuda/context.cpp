@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/context.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "device/cuda/error.h"
+
+namespace lockstep::cuda {
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+DeviceInfo device_info(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
+  DeviceInfo info;
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.sms = properties.multiProcessorCount;
+  size_t free_bytes = 0, total_bytes = 0;
+  check(cudaSetDevice(device), "choosing the GPU");
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the GPU's free memory");
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  info.total_bytes = static_cast<int64_t>(total_bytes);
+  return info;
+}
+
+Context::Context(int device, int sms)
+    : info_(device_info(device)), sms_(sms > 0 ? std::min(sms, info_.sms) : info_.sms) {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+}
+
+Context::~Context() {
+  if (scratch_ != nullptr) (void)cudaFree(scratch_);
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+void Context::synchronize() const {
+  check(cudaStreamSynchronize(stream_), "waiting for the GPU");
+}
+
+void* Context::scratch(int64_t bytes) const {
+  if (bytes > scratch_bytes_) {
+    synchronize();
+    if (scratch_ != nullptr) check(cudaFree(scratch_), "freeing scratch memory");
+    scratch_ = nullptr;
+    scratch_bytes_ = 0;
+    check(cudaMalloc(&scratch_, static_cast<size_t>(bytes)), "allocating scratch memory of an operation");
+    scratch_bytes_ = bytes;
+  }
+  return scratch_;
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/error.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+namespace lockstep::cuda {
+
+Error::Error(int code, const std::string& doing)
+    : std::runtime_error(fmt::format("CUDA error while {}: {} ({})", doing,
+                                     cudaGetErrorString(static_cast<cudaError_t>(code)),
+                                     cudaGetErrorName(static_cast<cudaError_t>(code)))),
+      code_(code) {}
+
+bool Error::out_of_memory() const {
+  return code_ == cudaErrorMemoryAllocation;
+}
+
+void check(int code, const char* doing) {
+  if (code != cudaSuccess) throw Error(code, doing);
+}
+
+}  // namespace lockstep::cuda

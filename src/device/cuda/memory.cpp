@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/memory.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "device/cuda/error.h"
+
+namespace lockstep::cuda {
+
+void* allocate(int64_t bytes, const char* what) {
+  if (bytes == 0) return nullptr;
+  void* p = nullptr;
+  const cudaError_t code = cudaMalloc(&p, static_cast<size_t>(bytes));
+  if (code == cudaSuccess) return p;
+  (void)cudaGetLastError();
+  size_t free_bytes = 0, total_bytes = 0;
+  (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+  throw Error(
+      code, fmt::format("allocating {:.2f} GiB for {} ({:.2f} of {:.2f} GiB are free)",
+                        static_cast<double>(bytes) * 0x1p-30, what, static_cast<double>(free_bytes) * 0x1p-30,
+                        static_cast<double>(total_bytes) * 0x1p-30));
+}
+
+void release(void* p) noexcept {
+  if (p != nullptr) (void)cudaFree(p);
+}
+
+void copy_to_device(const Context& context, void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, context.stream()),
+        "copying to the GPU");
+}
+
+void copy_to_host(const Context& context, void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, context.stream()),
+        "copying from the GPU");
+  context.synchronize();
+}
+
+void fill(const Context& context, void* to, int byte, int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(to, byte, static_cast<size_t>(bytes), context.stream()), "filling memory of the GPU");
+}
+
+}  // namespace lockstep::cuda
