@@ -50,5 +50,23 @@ TEST(File, AtomicWriteReplacesAndErrorsNameThePath) {
   EXPECT_EQ(write_file_atomic(join_path(folder, "no/such"), "x").code(), StatusCode::kStopped);
 }
 
+TEST(File, AnOutputFolderMayBeMissingButNotBehindAFile) {
+  const std::string folder = ::testing::TempDir() + "lockstep_core_output";
+  ASSERT_TRUE(remove_all(folder).ok());
+  ASSERT_TRUE(make_directories(folder).ok());
+  ASSERT_TRUE(write_file_atomic(join_path(folder, "file"), "x").ok());
+  EXPECT_TRUE(check_output_folder(folder).ok());
+  EXPECT_TRUE(check_output_folder(folder + "/").ok());
+  EXPECT_TRUE(check_output_folder(join_path(folder, "not/there/yet")).ok());
+  EXPECT_TRUE(check_output_folder("not-there-either").ok());
+  EXPECT_FALSE(path_exists(join_path(folder, "not")));
+  for (const char* name : {"file", "file/run", "file/a/b"}) {
+    const Status status = check_output_folder(join_path(folder, name));
+    EXPECT_EQ(status.code(), StatusCode::kInvalid) << name;
+    EXPECT_NE(status.message().find(join_path(folder, "file") + " is not a folder"), std::string::npos)
+        << status.message();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -83,6 +83,18 @@ Status make_directories(const std::string& path) {
   return ok_status();
 }
 
+Status check_output_folder(const std::string& path) {
+  std::error_code error;
+  fs::path at = fs::absolute(path, error).lexically_normal();
+  while (!at.empty() && at.has_relative_path() && !fs::exists(fs::symlink_status(at, error)))
+    at = at.parent_path();
+  if (!fs::is_directory(at, error))
+    return invalid("{}: {} is not a folder; give another one", path, at.string());
+  if (access(at.c_str(), W_OK | X_OK) != 0)
+    return invalid("{}: no permission to write in {}; give another folder", path, at.string());
+  return ok_status();
+}
+
 Status remove_all(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);

@@ -194,6 +194,8 @@ Result<RunFolder> RunFolder::open(const RunFolderOptions& options, const std::st
   if (folder.options_.save.empty()) folder.options_.save = options.run_dir;
   folder.identity_sha256_ = sha256_hex(header);
   LOCKSTEP_RETURN_IF_ERROR(folder.check_existing(header));
+  LOCKSTEP_RETURN_IF_ERROR(check_output_folder(options.run_dir).with_context("--run-dir"));
+  LOCKSTEP_RETURN_IF_ERROR(check_output_folder(folder.options_.save).with_context("--save"));
   LOCKSTEP_RETURN_IF_ERROR(folder.find_checkpoint());
   LOCKSTEP_RETURN_IF_ERROR(make_directories(join_path(options.run_dir, kSamplesFolder)));
   LOCKSTEP_RETURN_IF_ERROR(make_directories(folder.options_.save));

@@ -182,6 +182,7 @@ class WithASmallModel(CliTest):
         self.accepted(self.here("verify", "a", "b"))
         self.accepted(self.here(*train, "a"))  # finished: nothing left to do
         self.refused(self.here(*train, "a", "--lr", "2e-4"), 2, "lr", "--run-dir")
+        self.refused(self.here(*train, "run.toml/a"), 2, "--run-dir", "run.toml is not a folder")
         self.accepted(self.here(*train, "c", "--rollout-seed", "7"))
         result = self.here("verify", "a", "c")
         self.assertEqual((result.returncode, result.stderr), (3, ""))
