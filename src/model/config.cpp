@@ -241,11 +241,11 @@ Result<ModelConfig> parse_model_config(const std::string& json_text, const std::
   return config;
 }
 
-std::string config_json_for_float32(const std::string& json_text) {
+std::string config_json_for(const std::string& json_text, const std::string& dtype) {
   Json json = Json::parse(json_text, nullptr, false);
   LOCKSTEP_CHECK(json.is_object());
   const char* key = json.contains("dtype") || !json.contains("torch_dtype") ? "dtype" : "torch_dtype";
-  json[key] = "float32";
+  json[key] = dtype;
   return json.dump(2) + "\n";
 }
 

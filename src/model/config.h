@@ -35,9 +35,9 @@ struct ModelConfig {
 // `source` names the file in messages. Unknown keys that cannot change the function are reported on stderr.
 Result<ModelConfig> parse_model_config(const std::string& json_text, const std::string& source);
 
-// config.json for a checkpoint of float32 weights: the same text with its dtype key set (indented by 2, keys
-// in order).
-std::string config_json_for_float32(const std::string& json_text);
+// config.json for a checkpoint of weights of `dtype` (float32, bfloat16): the same text with its dtype key
+// set (indented by 2, keys in order).
+std::string config_json_for(const std::string& json_text, const std::string& dtype);
 
 // Compares a value a launch script states (--num-layers 24) with the config; errors name option, file and
 // both values. key: the config.json key; value: its text.

@@ -42,6 +42,11 @@ NamedDigests digest_parameters(const cpu::Context& context, const ParameterTable
   return digest_arena(context, table, arena);
 }
 
+NamedDigests digest_parameters(const cpu::Context& context, const ParameterTable& table,
+                               const numerics::Bf16* arena) {
+  return digest_arena(context, table, arena);
+}
+
 NamedDigests digest_gradient(const cpu::Context& context, const ParameterTable& table, const int64_t* image) {
   return digest_arena(context, table, image);
 }

@@ -9,6 +9,7 @@
 
 #include "device/cpu/context.h"
 #include "model/parameters.h"
+#include "numerics/bfloat16.h"
 #include "numerics/digest.h"
 
 namespace lockstep::model {
@@ -16,6 +17,8 @@ namespace lockstep::model {
 using NamedDigests = std::vector<std::pair<std::string, numerics::Digest128>>;
 
 NamedDigests digest_parameters(const cpu::Context& context, const ParameterTable& table, const float* arena);
+NamedDigests digest_parameters(const cpu::Context& context, const ParameterTable& table,
+                               const numerics::Bf16* arena);
 // Of the integer image, before the clip factor.
 NamedDigests digest_gradient(const cpu::Context& context, const ParameterTable& table, const int64_t* image);
 // One digest of a list: of the concatenated hexadecimal digests and names.

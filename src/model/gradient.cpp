@@ -6,9 +6,14 @@
 
 #include "numerics/fixed_point.h"
 #include "ops/embedding/embedding.h"
+#include "ops/embedding/embedding_bf16_cpu.h"
+#include "ops/matmul/matmul_bf16_cpu.h"
+#include "ops/vector_gradient/vector_gradient_bf16_cpu.h"
 
 namespace lockstep::model {
 namespace {
+
+using numerics::Bf16;
 
 constexpr int64_t kBandBytes = int64_t{12} << 20;  // of the image; half of a usual last-level cache
 constexpr int64_t kBandRows = 96;
@@ -50,9 +55,10 @@ void GradientImage::prepare_carry(const std::vector<LeafRows>& leaves) {
   }
 }
 
-void GradientImage::add_matrix(const cpu::Context& context, int64_t offset, const float* dy, int64_t lddy,
-                               const float* x, int64_t ldx, int64_t n, int64_t k,
-                               const std::vector<LeafRows>& leaves) {
+template <class Element, class Product>
+void GradientImage::add_bands(int64_t offset, const Element* dy, int64_t lddy, const Element* x, int64_t ldx,
+                              int64_t n, int64_t k, const std::vector<LeafRows>& leaves,
+                              const Product& product) {
   prepare_carry(leaves);
   // Bands of rows of W, all leaves of the micro-batch in each: the band's integers stay in the cache between
   // leaves.
@@ -73,11 +79,54 @@ void GradientImage::add_matrix(const cpu::Context& context, int64_t offset, cons
       target.chunk_sum = chunk_sum_.empty() ? nullptr : chunk_sum_.data() + at;
       target.image = image_.data() + at;
       target.bound = leaf_bound_;
-      if (!ops::matmul_weight_gradient_cpu(context, dy + leaf.begin * lddy + row, lddy, x + leaf.begin * ldx,
-                                           ldx, rows, std::min(band, n - row), k, target)) {
+      if (!product(dy + leaf.begin * lddy + row, x + leaf.begin * ldx, rows, std::min(band, n - row), target))
         fail(at, leaf.leaf);
-      }
     }
+  }
+}
+
+void GradientImage::add_matrix(const cpu::Context& context, int64_t offset, const float* dy, int64_t lddy,
+                               const float* x, int64_t ldx, int64_t n, int64_t k,
+                               const std::vector<LeafRows>& leaves) {
+  add_bands(offset, dy, lddy, x, ldx, n, k, leaves,
+            [&](const float* a, const float* b, int64_t rows, int64_t band,
+                const ops::WeightGradientTarget& target) {
+              return ops::matmul_weight_gradient_cpu(context, a, lddy, b, ldx, rows, band, k, target);
+            });
+}
+
+void GradientImage::add_matrix(const cpu::Context& context, int64_t offset, const Bf16* dy, int64_t lddy,
+                               const Bf16* x, int64_t ldx, int64_t n, int64_t k,
+                               const std::vector<LeafRows>& leaves) {
+  add_bands(
+      offset, dy, lddy, x, ldx, n, k, leaves,
+      [&](const Bf16* a, const Bf16* b, int64_t rows, int64_t band, const ops::WeightGradientTarget& target) {
+        return ops::matmul_bf16_weight_gradient_cpu(context, a, lddy, b, ldx, rows, band, k, target);
+      });
+}
+
+void GradientImage::add_gain(const cpu::Context& context, int64_t offset, const Bf16* dy, const Bf16* x,
+                             const float* inverse_rms, int64_t h,
+                             const std::vector<ops::SampleRows>& samples) {
+  if (!ops::gain_gradient_bf16_cpu(context, dy, x, inverse_rms, h, samples.data(),
+                                   static_cast<int64_t>(samples.size()), piece_bound_,
+                                   image_.data() + offset)) {
+    fail(offset, kPiecesLeaf);
+  }
+}
+
+void GradientImage::add_bias(const cpu::Context& context, int64_t offset, const Bf16* dy, int64_t lddy,
+                             int64_t n, const std::vector<ops::SampleRows>& samples) {
+  if (!ops::bias_gradient_bf16_cpu(context, dy, lddy, n, samples.data(), static_cast<int64_t>(samples.size()),
+                                   piece_bound_, image_.data() + offset)) {
+    fail(offset, kPiecesLeaf);
+  }
+}
+
+void GradientImage::add_embedding(const cpu::Context& context, int64_t offset, const Bf16* dh,
+                                  const int32_t* ids, int64_t rows, int64_t h) {
+  if (!ops::embedding_gradient_bf16_cpu(context, dh, ids, rows, h, piece_bound_, image_.data() + offset)) {
+    fail(offset, kPiecesLeaf);
   }
 }
 

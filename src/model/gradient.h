@@ -11,22 +11,13 @@
 #include "core/buffer.h"
 #include "core/status.h"
 #include "device/cpu/context.h"
+#include "model/leaf_rows.h"
 #include "model/parameters.h"
+#include "numerics/bfloat16.h"
 #include "ops/matmul/matmul.h"
 #include "ops/vector_gradient/vector_gradient.h"
 
 namespace lockstep::model {
-
-// Rows [begin, end) of a micro-batch's matrices that belong to one leaf, and where they stand in the leaf's
-// chain.
-struct LeafRows {
-  int64_t leaf = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t rows_before = 0;  // of this leaf in earlier micro-batches
-  bool begins = true;       // the leaf's first rows
-  bool ends = true;         // the leaf's last rows
-};
 
 class GradientImage {
  public:
@@ -46,6 +37,19 @@ class GradientImage {
   void add_embedding(const cpu::Context& context, int64_t offset, const float* dh, const int32_t* ids,
                      int64_t rows, int64_t h);
 
+  // The same of profile bf16; rows of leaves are counted with the padding of samples.
+  void add_matrix(const cpu::Context& context, int64_t offset, const numerics::Bf16* dy, int64_t lddy,
+                  const numerics::Bf16* x, int64_t ldx, int64_t n, int64_t k,
+                  const std::vector<LeafRows>& leaves);
+  void add_gain(const cpu::Context& context, int64_t offset, const numerics::Bf16* dy,
+                const numerics::Bf16* x, const float* inverse_rms, int64_t h,
+                const std::vector<ops::SampleRows>& samples);
+  void add_bias(const cpu::Context& context, int64_t offset, const numerics::Bf16* dy, int64_t lddy,
+                int64_t n, const std::vector<ops::SampleRows>& samples);
+  // One sample's rows.
+  void add_embedding(const cpu::Context& context, int64_t offset, const numerics::Bf16* dh,
+                     const int32_t* ids, int64_t rows, int64_t h);
+
   // kStopped, naming the first tensor and leaf, when a gradient was NaN, infinite or out of range.
   Status status() const;
 
@@ -55,6 +59,9 @@ class GradientImage {
  private:
   void fail(int64_t offset, int64_t leaf);
   void prepare_carry(const std::vector<LeafRows>& leaves);
+  template <class Element, class Product>
+  void add_bands(int64_t offset, const Element* dy, int64_t lddy, const Element* x, int64_t ldx, int64_t n,
+                 int64_t k, const std::vector<LeafRows>& leaves, const Product& product);
 
   const ParameterTable& table_;
   Buffer<int64_t> image_;

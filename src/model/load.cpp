@@ -75,15 +75,13 @@ Status read_parameters(const std::string& folder, const ParameterTable& table, b
   return tied ? check_tied_head(weights, table, arena) : ok_status();
 }
 
-Result<std::unique_ptr<Network>> load_network(const std::string& folder) {
+Result<std::unique_ptr<Model>> load_model(const std::string& folder, Profile profile) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, checkpoint::read_config_json(folder));
   LOCKSTEP_ASSIGN_OR_RETURN(ModelConfig config,
                             parse_model_config(text, join_path(folder, checkpoint::kConfigFile)));
-  ParameterTable table(config);
-  auto network = std::make_unique<Network>(std::move(config), std::move(table));
-  LOCKSTEP_RETURN_IF_ERROR(
-      read_parameters(folder, network->table(), network->config().tied, network->arena()));
-  return network;
+  std::unique_ptr<Model> model = make_model(profile, std::move(config));
+  LOCKSTEP_RETURN_IF_ERROR(read_parameters(folder, model->table(), model->config().tied, model->masters()));
+  return model;
 }
 
 void initialise_parameters(const cpu::Context& context, const ParameterTable& table, uint64_t seed,

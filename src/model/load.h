@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network from a Hugging Face folder, and random weights.
+// A model from a Hugging Face folder, and random weights.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <string>
 
 #include "core/status.h"
-#include "model/network.h"
+#include "model/model.h"
 
 namespace lockstep::model {
 
-// config.json and the weights, converted to binary32 (exact). Not yet prepared (Network::prepare). Errors
-// (kInvalid): an unsupported config; a missing, unexpected or misshapen tensor, by name; a head that differs
-// from a tied embedding.
-Result<std::unique_ptr<Network>> load_network(const std::string& folder);
+// config.json and the weights, converted to binary32 (exact) as masters. Not yet prepared (Model::prepare).
+// Errors (kInvalid): an unsupported config; a missing, unexpected or misshapen tensor, by name; a head that
+// differs from a tied embedding.
+Result<std::unique_ptr<Model>> load_model(const std::string& folder, Profile profile);
 
 // All parameters of `table` from the folder's safetensors into an arena.
 Status read_parameters(const std::string& folder, const ParameterTable& table, bool tied, float* arena);

@@ -20,20 +20,24 @@ namespace lockstep::model {
 // keys and values of positions [64 i, 64 i + 64) of all layers: layer l's K block at pages[i] +
 // l*layer_stride, its V block kv_block_floats behind. layer_stride 0: one layer at a time shares the page
 // (training).
-struct SequenceRun {
+template <class Element>
+struct SequenceRunOf {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t first_position = 0;
-  float* const* pages = nullptr;  // [ceil((first_position + rows)/64)]
+  Element* const* pages = nullptr;  // [ceil((first_position + rows)/64)]
 };
 
-struct ForwardBatch {
+template <class Element>
+struct ForwardBatchOf {
   int64_t rows = 0;
-  const int32_t* ids = nullptr;        // [rows]
-  const int32_t* positions = nullptr;  // [rows], each < max_positions
-  std::vector<SequenceRun> runs;       // cover all rows
-  int64_t layer_stride = 0;            // elements
+  const int32_t* ids = nullptr;              // [rows]
+  const int32_t* positions = nullptr;        // [rows], each < max_positions
+  std::vector<SequenceRunOf<Element>> runs;  // ascending; cover all rows but padding (profile bf16)
+  int64_t layer_stride = 0;                  // elements
 };
+using SequenceRun = SequenceRunOf<float>;
+using ForwardBatch = ForwardBatchOf<float>;
 
 // What a layer's backward pass needs; all row-major.
 struct LayerActivations {
@@ -61,6 +65,10 @@ int64_t kv_layer_floats(const ModelConfig& config);
 
 class Network {
  public:
+  using Element = float;
+  using Activations = LayerActivations;
+  using Scratch = LayerScratch;
+
   Network(ModelConfig config, ParameterTable table);
 
   const ModelConfig& config() const { return config_; }
@@ -69,6 +77,9 @@ class Network {
   const float* arena() const { return arena_.data(); }
   const float* at(int64_t offset) const { return arena_.data() + offset; }
   const ops::RopeTable& rope() const { return rope_; }
+
+  // Elements of a page of one layer.
+  int64_t kv_layer_elements() const { return kv_layer_floats(config_); }
 
   // Rebuilds the packed copies after the arena changed. Prepares RoPE for `positions` positions.
   void prepare(const cpu::Context& context, int64_t positions);

@@ -6,7 +6,7 @@
 namespace lockstep::model {
 namespace {
 
-constexpr int64_t kAlignElements = 16;  // a cache line of floats
+constexpr int64_t kAlignElements = 64;  // whole cache lines of either profile, and what a GPU copies at once
 
 }  // namespace
 

@@ -18,14 +18,6 @@ int64_t blocks_of(int64_t rows) {
 
 }  // namespace
 
-void MicroBatch::add_sample(const int32_t* tokens, int64_t n) {
-  samples.push_back({rows(), rows() + n});
-  for (int64_t i = 0; i < n; ++i) {
-    ids.push_back(tokens[i]);
-    positions.push_back(static_cast<int32_t>(i));
-  }
-}
-
 TrainingPass::TrainingPass(const Network& network, bool recompute)
     : network_(network),
       recompute_(recompute),

@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "model/gradient.h"
+#include "model/model.h"
 #include "model/network.h"
 
 namespace lockstep::model {
-
-struct MicroBatch {
-  std::vector<int32_t> ids;              // [rows] inputs of all samples, one after another
-  std::vector<int32_t> positions;        // [rows] 0, 1, ... of each sample
-  std::vector<ops::SampleRows> samples;  // rows of each sample
-  int64_t rows() const { return static_cast<int64_t>(ids.size()); }
-  void add_sample(const int32_t* tokens, int64_t n);  // n input tokens
-};
 
 class TrainingPass {
  public:

@@ -48,14 +48,9 @@ struct Engine::Run {
   std::vector<std::unique_ptr<Sequence>> running;  // in order of admission
   std::map<std::pair<uint64_t, std::vector<int32_t>>, Prefix> prefixes;
   int64_t finished = 0;
-  float scale = 0;
   ops::SamplingSettings sampling;
-  model::LayerActivations activations;
-  model::LayerScratch scratch;
-  Buffer<float> hidden, last, normed, logits;
-  std::vector<ops::VocabularySums> sums;
 
-  const model::ModelConfig& config() const { return engine.network_.config(); }
+  const model::ModelConfig& config() const { return engine.model_.config(); }
 
   Status start();
   Status check_request(int64_t index, int64_t longest_new) const;
@@ -69,7 +64,7 @@ struct Engine::Run {
   bool attach_prefix(Sequence& sequence);
   void schedule();
   Status step();
-  Status draw(const std::vector<Sequence*>& drawing);
+  Status take(const std::vector<Sequence*>& drawing, const std::vector<model::DrawnToken>& drawn);
   bool ends(Sequence& sequence, int32_t token, Completion& completion);
 };
 
@@ -103,7 +98,6 @@ Status Engine::Run::start() {
   const SamplingConfig& s = settings.sampling;
   sampling = {s.temperature, s.top_p, s.top_k, settings.sampleable};
   LOCKSTEP_RETURN_IF_ERROR(ops::check_sampling(sampling, config().vocab));
-  scale = ops::vocabulary_scale(s.temperature);
   for (size_t i = 0; i < requests.size(); ++i) {
     LOCKSTEP_RETURN_IF_ERROR(check_request(static_cast<int64_t>(i), s.max_new_tokens));
   }
@@ -314,43 +308,23 @@ bool Engine::Run::ends(Sequence& sequence, int32_t token, Completion& completion
   return false;
 }
 
-Status Engine::Run::draw(const std::vector<Sequence*>& drawing) {
-  const int64_t rows = static_cast<int64_t>(drawing.size());
-  const int64_t vocab = config().vocab;
-  normed.ensure(rows * config().hidden);
-  logits.ensure(rows * vocab);
-  sums.resize(static_cast<size_t>(rows));
-  engine.network_.final_norm(context, last.data(), rows, normed.data(), nullptr);
-  engine.network_.logits(context, normed.data(), rows, logits.data());
-  ops::vocabulary_sums_cpu(context, logits.data(), vocab, rows, vocab, scale, sums.data());
-  std::vector<int32_t> tokens(static_cast<size_t>(rows));
-  std::vector<float> log_probs(static_cast<size_t>(rows));
-  for (int64_t i = 0; i < rows; ++i) {
-    if (!sums[static_cast<size_t>(i)].valid) {
+// Appends the drawn tokens and ends what is finished.
+Status Engine::Run::take(const std::vector<Sequence*>& drawing, const std::vector<model::DrawnToken>& drawn) {
+  for (size_t i = 0; i < drawing.size(); ++i) {
+    if (drawn[i].token < 0) {
       return stopped(
           "sampling request {} at position {}: a logit is NaN or infinite; the weights have diverged",
-          drawing[static_cast<size_t>(i)]->request, drawing[static_cast<size_t>(i)]->tokens.size());
+          drawing[i]->request, drawing[i]->tokens.size());
     }
   }
-  context.parallel_for(rows, [&](int64_t i) {
-    const Sequence& sequence = *drawing[static_cast<size_t>(i)];
-    const Request& request = requests[static_cast<size_t>(sequence.request)];
-    const float* row = logits.data() + i * vocab;
-    const uint64_t bits = numerics::draw(settings.seed, settings.purpose, request.ordinal,
-                                         request.sample_index, static_cast<uint32_t>(sequence.tokens.size()));
-    const ops::VocabularySums& sum = sums[static_cast<size_t>(i)];
-    const int32_t token = ops::sample_token_cpu(row, vocab, sampling, sum, bits);
-    tokens[static_cast<size_t>(i)] = token;
-    log_probs[static_cast<size_t>(i)] = ops::vocabulary_log_prob(row[token], scale, sum);
-  });
   for (size_t i = 0; i < drawing.size(); ++i) {
     Sequence& sequence = *drawing[i];
     Completion& completion = completions[static_cast<size_t>(sequence.request)];
-    completion.tokens.push_back(tokens[i]);
-    completion.log_probs.push_back(log_probs[i]);
-    sequence.tokens.push_back(tokens[i]);
+    completion.tokens.push_back(drawn[i].token);
+    completion.log_probs.push_back(drawn[i].log_prob);
+    sequence.tokens.push_back(drawn[i].token);
     ++engine.stats_.generated_tokens;
-    if (ends(sequence, tokens[i], completion)) {
+    if (ends(sequence, drawn[i].token, completion)) {
       release(sequence);
       sequence.request = -2;  // finished: removed after the step
       ++finished;
@@ -360,41 +334,33 @@ Status Engine::Run::draw(const std::vector<Sequence*>& drawing) {
 }
 
 Status Engine::Run::step() {
-  const int64_t h = config().hidden;
-  model::ForwardBatch batch;
-  std::vector<int32_t> ids, positions;
-  std::vector<std::vector<float*>> page_lists;
+  model::DecodeBatch batch;
   std::vector<Sequence*> active, drawing;
-  std::vector<int64_t> last_rows;
   for (auto& entry : running) {
     Sequence& sequence = *entry;
     if (sequence.scheduled == 0) continue;
-    const int64_t first = static_cast<int64_t>(ids.size());
+    const int64_t first = static_cast<int64_t>(batch.ids.size());
     const int64_t end = sequence.computed + sequence.scheduled;
     for (int64_t p = sequence.computed; p < end; ++p) {
-      ids.push_back(sequence.tokens[static_cast<size_t>(p)]);
-      positions.push_back(static_cast<int32_t>(p));
+      batch.ids.push_back(sequence.tokens[static_cast<size_t>(p)]);
+      batch.positions.push_back(static_cast<int32_t>(p));
     }
-    std::vector<float*>& pages = page_lists.emplace_back();
-    for (int64_t b = 0; b < pages_for(end); ++b) {
-      pages.push_back(engine.pool_.data(sequence.pages[static_cast<size_t>(b)]));
-    }
-    batch.runs.push_back({first, sequence.scheduled, sequence.computed, nullptr});
+    const auto pages = sequence.pages.begin();
+    batch.runs.push_back({first, sequence.scheduled, sequence.computed, {pages, pages + pages_for(end)}});
     active.push_back(&sequence);
     if (sequence.request >= 0 && end == static_cast<int64_t>(sequence.tokens.size())) {
+      const Request& request = requests[static_cast<size_t>(sequence.request)];
+      const uint64_t bits =
+          numerics::draw(settings.seed, settings.purpose, request.ordinal, request.sample_index,
+                         static_cast<uint32_t>(sequence.tokens.size()));
       drawing.push_back(&sequence);
-      last_rows.push_back(static_cast<int64_t>(ids.size()) - 1);
+      batch.draws.push_back({static_cast<int64_t>(batch.ids.size()) - 1, bits});
     }
     if (sequence.scheduled > 1 || sequence.request < 0) engine.stats_.prefill_tokens += sequence.scheduled;
   }
-  LOCKSTEP_CHECK(!ids.empty(), "the scheduler made no progress");
-  for (size_t i = 0; i < batch.runs.size(); ++i) batch.runs[i].pages = page_lists[i].data();
-  batch.rows = static_cast<int64_t>(ids.size());
-  batch.ids = ids.data();
-  batch.positions = positions.data();
-  batch.layer_stride = model::kv_layer_floats(config());
-  hidden.ensure(batch.rows * h);
-  LOCKSTEP_RETURN_IF_ERROR(engine.network_.forward(context, batch, hidden.data(), &activations, &scratch));
+  LOCKSTEP_CHECK(!batch.ids.empty(), "the scheduler made no progress");
+  std::vector<model::DrawnToken> drawn;
+  LOCKSTEP_RETURN_IF_ERROR(engine.decoder_->step(context, batch, sampling, &drawn));
   ++engine.stats_.steps;
   for (Sequence* sequence : active) {
     sequence->computed += sequence->scheduled;
@@ -407,13 +373,7 @@ Status Engine::Run::step() {
       sequence->request = -2;
     }
   }
-  if (!drawing.empty()) {
-    last.ensure(static_cast<int64_t>(drawing.size()) * h);
-    for (size_t i = 0; i < drawing.size(); ++i) {
-      std::copy_n(hidden.data() + last_rows[i] * h, h, last.data() + static_cast<int64_t>(i) * h);
-    }
-    LOCKSTEP_RETURN_IF_ERROR(draw(drawing));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(take(drawing, drawn));
   running.erase(
       std::remove_if(running.begin(), running.end(), [](const auto& s) { return s->request == -2; }),
       running.end());
@@ -421,18 +381,18 @@ Status Engine::Run::step() {
   return ok_status();
 }
 
-Engine::Engine(const model::Network& network, const EngineConfig& config)
-    : network_(network),
+Engine::Engine(const model::Model& model, const EngineConfig& config)
+    : model_(model),
       config_(config),
-      pool_(network.config().layers * model::kv_layer_floats(network.config()),
-            pages_for(config.max_total_tokens)) {}
+      decoder_(model.make_decoder()),
+      pool_(decoder_.get(), pages_for(config.max_total_tokens)) {}
 
 Result<std::vector<Completion>> Engine::generate(const cpu::Context& context,
                                                  const std::vector<Request>& requests,
                                                  const GenerationSettings& settings,
                                                  const std::function<void(const Progress&)>& progress) {
   stats_ = {};
-  Run run{*this, context, requests, settings, {}, {}, {}, {}, {}, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}};
+  Run run{*this, context, requests, settings, {}, {}, {}, {}, {}, 0, {}};
   LOCKSTEP_RETURN_IF_ERROR(run.start());
   const int64_t total = static_cast<int64_t>(requests.size());
   Status status = ok_status();

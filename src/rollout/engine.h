@@ -7,12 +7,13 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
 #include "device/cpu/context.h"
-#include "model/network.h"
+#include "model/model.h"
 #include "numerics/philox.h"
 #include "ops/vocabulary/vocabulary.h"
 #include "rollout/config.h"
@@ -60,7 +61,7 @@ struct Progress {
 
 class Engine {
  public:
-  Engine(const model::Network& network, const EngineConfig& config);
+  Engine(const model::Model& model, const EngineConfig& config);
 
   // One completion a request, in the order of the requests. Requests with the same prompt and ordinal share a
   // prefix. Errors: kInvalid (a prompt is too long or holds an id outside the vocabulary; the cache is too
@@ -75,8 +76,9 @@ class Engine {
   struct Prefix;
   struct Run;
 
-  const model::Network& network_;
+  const model::Model& model_;
   EngineConfig config_;
+  std::unique_ptr<model::Decoder> decoder_;
   KvPool pool_;
   GenerationStats stats_;
 };

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of keys and values, 64 positions of all layers each, counted by reference (a prefix is shared by the
-// samples of its prompt). Pages come zero-filled.
+// samples of its prompt). The contents are the decoder's. Pages come zero-filled.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/buffer.h"
+#include "model/model.h"
 
 namespace lockstep::rollout {
 
 class KvPool {
  public:
   // capacity_pages 0: no limit but memory.
-  KvPool(int64_t page_floats, int64_t capacity_pages)
-      : page_floats_(page_floats), capacity_(capacity_pages) {}
+  KvPool(model::Decoder* decoder, int64_t capacity_pages) : decoder_(decoder), capacity_(capacity_pages) {}
 
   // A page with one reference, or -1 when the capacity is reached.
   int32_t allocate();
@@ -23,16 +22,15 @@ class KvPool {
   void share(int32_t page) { ++references_[static_cast<size_t>(page)]; }
   void release(int32_t page);
 
-  float* data(int32_t page) { return pages_[static_cast<size_t>(page)].data(); }
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
   int64_t capacity() const { return capacity_; }
-  int64_t page_floats() const { return page_floats_; }
 
  private:
-  int64_t page_floats_;
+  int32_t take();
+
+  model::Decoder* decoder_;
   int64_t capacity_;
-  std::vector<Buffer<float>> pages_;
   std::vector<int32_t> references_;
   std::vector<int32_t> free_;
   int64_t used_ = 0;

@@ -39,7 +39,7 @@ UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config)
   return plan;
 }
 
-LeafCursor::LeafCursor(const UpdatePlan& plan, Rows kind) : plan_(plan), kind_(kind) {
+LeafCursor::LeafCursor(const UpdatePlan& plan, Rows kind, int64_t pad) : plan_(plan), kind_(kind), pad_(pad) {
   for (const Member& member : plan.members) {
     const size_t leaf = static_cast<size_t>(member.leaf);
     if (leaf_rows_.size() <= leaf) leaf_rows_.resize(leaf + 1);
@@ -66,24 +66,6 @@ std::vector<model::LeafRows> LeafCursor::next(const std::vector<size_t>& members
     done_[leaf] += rows_of(member);
     out.back().end = row;
     out.back().ends = done_[leaf] == leaf_rows_[leaf];
-  }
-  return out;
-}
-
-std::vector<model::LeafRows> LeafCursor::slice(const std::vector<model::LeafRows>& leaves, int64_t begin,
-                                               int64_t end) {
-  std::vector<model::LeafRows> out;
-  for (const model::LeafRows& leaf : leaves) {
-    const int64_t first = std::max(begin, leaf.begin);
-    const int64_t last = std::min(end, leaf.end);
-    if (first >= last) continue;
-    model::LeafRows part = leaf;
-    part.begin = first - begin;
-    part.end = last - begin;
-    part.rows_before = leaf.rows_before + (first - leaf.begin);
-    part.begins = leaf.begins && first == leaf.begin;
-    part.ends = leaf.ends && last == leaf.end;
-    out.push_back(part);
   }
   return out;
 }

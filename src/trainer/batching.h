@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/gradient.h"
+#include "model/leaf_rows.h"
 #include "trainer/trainer.h"
 
 namespace lockstep::trainer {
@@ -30,25 +30,28 @@ struct UpdatePlan {
 // the normaliser but are no members.
 UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config);
 
+inline int64_t padded_rows(int64_t rows, int64_t pad) {
+  return (rows + pad - 1) / pad * pad;
+}
+
 // Cuts rows that arrive micro-batch by micro-batch into leaves, for one kind of row (input rows or loss
 // rows).
 class LeafCursor {
  public:
   enum class Rows { kInput, kLoss };
-  LeafCursor(const UpdatePlan& plan, Rows kind);
+  // pad: rows of a sample are counted up to a multiple of it.
+  LeafCursor(const UpdatePlan& plan, Rows kind, int64_t pad);
   // The leaves of the next members, rows counted from 0; call in order of the micro-batches.
   std::vector<model::LeafRows> next(const std::vector<size_t>& members);
-  // The part of `leaves` within rows [begin, end), rows counted from `begin`.
-  static std::vector<model::LeafRows> slice(const std::vector<model::LeafRows>& leaves, int64_t begin,
-                                            int64_t end);
 
  private:
   int64_t rows_of(const Member& member) const {
-    return kind_ == Rows::kInput ? member.rows : member.loss_rows;
+    return padded_rows(kind_ == Rows::kInput ? member.rows : member.loss_rows, pad_);
   }
 
   const UpdatePlan& plan_;
   Rows kind_;
+  int64_t pad_;
   std::vector<int64_t> leaf_rows_;  // of each leaf in all
   std::vector<int64_t> done_;       // of each leaf so far
 };

@@ -7,10 +7,8 @@
 
 #include "core/bytes.h"
 #include "ops/adamw/adamw.h"
-#include "ops/tensor_sum/tensor_sum.h"
 #include "trainer/batching.h"
 #include "trainer/loss.h"
-#include "trainer/vocabulary_pass.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -25,7 +23,7 @@ struct SampleSums {
 class MicroBatchLoss {
  public:
   MicroBatchLoss(const UpdateRequest& request, const UpdateConfig& config, const UpdatePlan& plan,
-                 const std::vector<size_t>& members)
+                 const std::vector<size_t>& members, int64_t pad)
       : request_(request), config_(config), plan_(plan), members_(members) {
     const auto& samples = *request.samples;
     int64_t row = 0;
@@ -34,20 +32,23 @@ class MicroBatchLoss {
       const TrainSample& sample = samples[static_cast<size_t>(member.sample)];
       first_.push_back(static_cast<int64_t>(rows_.size()));
       for (int64_t t = sample.prompt_length; t < static_cast<int64_t>(sample.tokens.size()); ++t) {
-        rows_.push_back({row + t - 1, sample.tokens[static_cast<size_t>(t)]});
+        rows_.push_back(
+            {row + t - 1, sample.tokens[static_cast<size_t>(t)], slots_ + t - sample.prompt_length});
         place_.push_back({first_.size() - 1, t - sample.prompt_length});
       }
-      row += member.rows;
+      row += padded_rows(member.rows, pad);
+      slots_ += padded_rows(member.loss_rows, pad);
     }
   }
 
-  const std::vector<LossRow>& rows() const { return rows_; }
+  const std::vector<model::LossRow>& rows() const { return rows_; }
+  int64_t slots() const { return slots_; }
   std::vector<float> log_probs;
   std::vector<double> entropies;
 
   // Derivatives of rows [begin, end) and, once a token is through, its part of the sums.
   Status gradient(int64_t begin, int64_t end, std::vector<SampleSums>* sums, double* abs_diff,
-                  RowGradient* out) {
+                  model::RowGradient* out) {
     for (int64_t r = begin; r < end; ++r) {
       const auto [slot, t] = place_[static_cast<size_t>(r)];
       const Member& member = plan_.members[members_[slot]];
@@ -78,7 +79,7 @@ class MicroBatchLoss {
   }
 
   Status policy_gradient(const Member& member, const TrainSample& sample, size_t slot, int64_t t, int64_t r,
-                         double weight, SampleSums* sum, double* abs_diff, RowGradient* out) {
+                         double weight, SampleSums* sum, double* abs_diff, model::RowGradient* out) {
     const float new_bits = log_probs[static_cast<size_t>(r)];
     const float old_bits = sample.old_log_probs[static_cast<size_t>(t)];
     if (request_.on_policy && std::bit_cast<uint32_t>(new_bits) != std::bit_cast<uint32_t>(old_bits)) {
@@ -136,10 +137,22 @@ class MicroBatchLoss {
   const UpdateConfig& config_;
   const UpdatePlan& plan_;
   const std::vector<size_t>& members_;
-  std::vector<LossRow> rows_;
+  std::vector<model::LossRow> rows_;
+  int64_t slots_ = 0;
   std::vector<std::pair<size_t, int64_t>> place_;  // of each row: member slot, response token
   std::vector<int64_t> first_;                     // first loss row of each member slot
 };
+
+// The inputs of the members, each padded.
+model::MicroBatch micro_batch_of(const UpdateRequest& request, const UpdatePlan& plan,
+                                 const std::vector<size_t>& members, int64_t pad) {
+  model::MicroBatch batch;
+  for (const size_t i : members) {
+    const TrainSample& sample = (*request.samples)[static_cast<size_t>(plan.members[i].sample)];
+    batch.add_sample(sample.tokens.data(), plan.members[i].rows, pad);
+  }
+  return batch;
+}
 
 void collect(const std::vector<SampleSums>& sums, const UpdatePlan& plan, UpdateMetrics* metrics) {
   SampleSums all;
@@ -165,66 +178,49 @@ void collect(const std::vector<SampleSums>& sums, const UpdatePlan& plan, Update
 
 }  // namespace
 
-Trainer::Trainer(model::Network* network, OptimizerState* state, const UpdateConfig& config, bool recompute)
-    : network_(network),
-      state_(state),
-      config_(config),
-      image_(network->table()),
-      pass_(*network, recompute) {}
+Trainer::Trainer(model::Model* model, OptimizerState* state, const UpdateConfig& config, bool recompute)
+    : state_(state), config_(config), learner_(model->make_learner(state, recompute)) {}
 
 Result<UpdateMetrics> Trainer::compute_gradient(const cpu::Context& context, const UpdateRequest& request) {
   const std::vector<TrainSample>& samples = *request.samples;
   const UpdatePlan plan = plan_update(request, config_);
+  const int64_t pad = learner_->row_pad();
   UpdateMetrics metrics;
-  image_.begin(context, config_.grad_leaves, plan.total_tokens);
+  learner_->begin(context, config_.grad_leaves, plan.total_tokens);
   std::vector<SampleSums> sums(samples.size());
-  LeafCursor input_leaves(plan, LeafCursor::Rows::kInput);
-  LeafCursor loss_leaves(plan, LeafCursor::Rows::kLoss);
-  VocabularyPass vocabulary(*network_);
-  Buffer<float> dh;
+  LeafCursor input_cursor(plan, LeafCursor::Rows::kInput, pad);
+  LeafCursor loss_cursor(plan, LeafCursor::Rows::kLoss, pad);
   int64_t done = 0;
   for (const std::vector<size_t>& members : plan.micro_batches) {
-    model::MicroBatch batch;
-    for (const size_t i : members) {
-      const TrainSample& sample = samples[static_cast<size_t>(plan.members[i].sample)];
-      batch.add_sample(sample.tokens.data(), plan.members[i].rows);
-    }
-    LOCKSTEP_ASSIGN_OR_RETURN(const float* hidden, pass_.forward(context, batch));
-    MicroBatchLoss loss(request, config_, plan, members);
-    const std::vector<model::LeafRows> loss_rows = loss_leaves.next(members);
-    dh.ensure(batch.rows() * network_->config().hidden);
-    VocabularyPass::Backward head;
-    head.hidden = hidden;
-    head.batch_rows = batch.rows();
-    head.rows = &loss.rows();
-    head.leaves = &loss_rows;
-    head.samples = &batch.samples;
-    head.temperature = request.temperature;
-    head.whole = config_.loss.sequence_ratio && request.kind == LossKind::kPolicy;
-    head.log_probs = &loss.log_probs;
-    head.entropies = &loss.entropies;
-    head.gradient = [&](int64_t begin, int64_t end, RowGradient* out) {
+    const model::MicroBatch batch = micro_batch_of(request, plan, members, pad);
+    MicroBatchLoss loss(request, config_, plan, members, pad);
+    const std::vector<model::LeafRows> input_leaves = input_cursor.next(members);
+    const std::vector<model::LeafRows> loss_leaves = loss_cursor.next(members);
+    model::MicroBatchWork work;
+    work.batch = &batch;
+    work.rows = &loss.rows();
+    work.slots = loss.slots();
+    work.input_leaves = &input_leaves;
+    work.loss_leaves = &loss_leaves;
+    work.temperature = request.temperature;
+    work.whole = config_.loss.sequence_ratio && request.kind == LossKind::kPolicy;
+    work.log_probs = &loss.log_probs;
+    work.entropies = &loss.entropies;
+    work.gradient = [&](int64_t begin, int64_t end, model::RowGradient* out) {
       return loss.gradient(begin, end, &sums, &metrics.log_prob_abs_diff, out);
     };
-    head.dh = dh.data();
-    head.image = &image_;
-    LOCKSTEP_RETURN_IF_ERROR(vocabulary.backward(context, head));
-    LOCKSTEP_RETURN_IF_ERROR(pass_.backward(context, batch, input_leaves.next(members), dh.data(), &image_));
-    metrics.forward_tokens += batch.rows();
+    LOCKSTEP_RETURN_IF_ERROR(learner_->micro_batch(context, work));
+    for (const size_t i : members) metrics.forward_tokens += plan.members[i].rows;
     done += static_cast<int64_t>(members.size());
     if (request.progress) request.progress(done, static_cast<int64_t>(plan.members.size()));
   }
-  LOCKSTEP_RETURN_IF_ERROR(image_.status());
+  LOCKSTEP_RETURN_IF_ERROR(learner_->gradient_status());
   collect(sums, plan, &metrics);
   return metrics;
 }
 
 Status Trainer::apply(const cpu::Context& context, const UpdateRequest& request, UpdateMetrics* metrics) {
-  double squares = 0;
-  for (const model::Parameter& p : network_->table().by_name()) {
-    squares += ops::gradient_sum_of_squares_cpu(context, image_.data() + p.offset, p.size);
-  }
-  metrics->grad_norm = std::sqrt(squares);
+  metrics->grad_norm = std::sqrt(learner_->gradient_squares(context));
   metrics->lr = learning_rate(config_.optimizer, request.update, request.total_updates);
   metrics->clip = 1;
   if (config_.optimizer.clip_grad > 0) {
@@ -233,19 +229,12 @@ Status Trainer::apply(const cpu::Context& context, const UpdateRequest& request,
   }
   const ops::AdamWSettings settings{config_.optimizer.beta1, config_.optimizer.beta2, config_.optimizer.eps,
                                     config_.optimizer.weight_decay};
-  const ops::AdamWFactors factors =
-      ops::adamw_factors(settings, metrics->lr, metrics->clip, state_->step + 1);
-  for (const model::Parameter& p : network_->table().by_name()) {
-    ops::adamw_cpu(context, factors, p.decays(), image_.data() + p.offset, p.size,
-                   state_->m.data() + p.offset, state_->v.data() + p.offset, network_->arena() + p.offset);
-  }
+  learner_->apply(context, ops::adamw_factors(settings, metrics->lr, metrics->clip, state_->step + 1));
   ++state_->step;
-  network_->repack(context);
   return ok_status();
 }
 
-Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& context,
-                                                       const model::Network& network,
+Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& context, model::Model* model,
                                                        const std::vector<TrainSample>& samples,
                                                        double temperature, int64_t max_tokens) {
   UpdateRequest request;
@@ -254,19 +243,13 @@ Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& conte
   request.max_tokens = max_tokens;
   const UpdateConfig config;
   const UpdatePlan plan = plan_update(request, config);
-  model::TrainingPass pass(network, true);
-  VocabularyPass vocabulary(network);
+  const std::unique_ptr<model::Learner> learner = model->make_learner(nullptr, true);
+  const int64_t pad = learner->row_pad();
   std::vector<std::vector<float>> out(samples.size());
   for (const std::vector<size_t>& members : plan.micro_batches) {
-    model::MicroBatch batch;
-    for (const size_t i : members) {
-      batch.add_sample(samples[static_cast<size_t>(plan.members[i].sample)].tokens.data(),
-                       plan.members[i].rows);
-    }
-    LOCKSTEP_ASSIGN_OR_RETURN(const float* hidden, pass.forward(context, batch));
-    MicroBatchLoss rows(request, config, plan, members);
-    LOCKSTEP_RETURN_IF_ERROR(
-        vocabulary.log_probs(context, hidden, rows.rows(), temperature, &rows.log_probs, &rows.entropies));
+    MicroBatchLoss rows(request, config, plan, members, pad);
+    LOCKSTEP_RETURN_IF_ERROR(learner->log_probs(context, micro_batch_of(request, plan, members, pad),
+                                                rows.rows(), temperature, &rows.log_probs, &rows.entropies));
     auto next = rows.log_probs.begin();
     for (const size_t i : members) {
       const Member& member = plan.members[i];

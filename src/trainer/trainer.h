@@ -4,14 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
 #include "device/cpu/context.h"
-#include "model/gradient.h"
-#include "model/network.h"
-#include "model/training_pass.h"
+#include "model/model.h"
 #include "trainer/config.h"
 
 namespace lockstep::trainer {
@@ -55,38 +54,31 @@ struct UpdateMetrics {
   int64_t forward_tokens = 0;
 };
 
-// Adam's moments, arenas like the weights.
-struct OptimizerState {
-  Buffer<float> m, v;
-  int64_t step = 0;  // updates done
-};
+using model::OptimizerState;
 
 class Trainer {
  public:
-  // The network is updated in place. recompute: keep only layer inputs in forward.
-  Trainer(model::Network* network, OptimizerState* state, const UpdateConfig& config, bool recompute);
+  // The model is updated in place. recompute: keep only layer inputs in forward.
+  Trainer(model::Model* model, OptimizerState* state, const UpdateConfig& config, bool recompute);
 
   // Two halves, so that the gradient can be recorded between them. Errors (kStopped): a log-prob differs from
   // the sampler's (names sample and token); a gradient or score out of range. Weights and moments are
   // untouched on error.
   Result<UpdateMetrics> compute_gradient(const cpu::Context& context, const UpdateRequest& request);
-  // Norm, clip, AdamW, packed copies.
+  // Norm, clip, AdamW.
   Status apply(const cpu::Context& context, const UpdateRequest& request, UpdateMetrics* metrics);
 
-  const model::GradientImage& gradient() const { return image_; }
+  model::Learner& learner() { return *learner_; }
 
-  // Log-probs of the response tokens under this network, [sample][response].
-  static Result<std::vector<std::vector<float>>> score(const cpu::Context& context,
-                                                       const model::Network& network,
+  // Log-probs of the response tokens under this model, [sample][response].
+  static Result<std::vector<std::vector<float>>> score(const cpu::Context& context, model::Model* model,
                                                        const std::vector<TrainSample>& samples,
                                                        double temperature, int64_t max_tokens);
 
  private:
-  model::Network* network_;
   OptimizerState* state_;
   UpdateConfig config_;
-  model::GradientImage image_;
-  model::TrainingPass pass_;
+  std::unique_ptr<model::Learner> learner_;
 };
 
 }  // namespace lockstep::trainer

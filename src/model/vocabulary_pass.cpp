@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/vocabulary_pass.h"
+#include "model/vocabulary_pass.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "ops/rms_norm/rms_norm.h"
-#include "trainer/batching.h"
 
-namespace lockstep::trainer {
+namespace lockstep::model {
 namespace {
 
 constexpr int64_t kBlockRows = 256;  // logits in memory at once; changes no bit
 
 }  // namespace
 
-int64_t VocabularyPass::bytes(const model::ModelConfig& config, int64_t loss_rows) {
+int64_t VocabularyPass::bytes(const ModelConfig& config, int64_t loss_rows) {
   const int64_t rows = std::min(kBlockRows, loss_rows);
   return (rows * (config.vocab + 4 * config.hidden)) * static_cast<int64_t>(sizeof(float));
 }
@@ -60,9 +59,11 @@ Status VocabularyPass::log_probs(const cpu::Context& context, const float* hidde
   return ok_status();
 }
 
-Status VocabularyPass::backward(const cpu::Context& context, const Backward& in) {
-  const model::ModelConfig& config = network_.config();
-  const model::ParameterTable& table = network_.table();
+Status VocabularyPass::backward(const cpu::Context& context, const float* hidden, const MicroBatchWork& in,
+                                float* dh, GradientImage* image) {
+  const int64_t batch_rows = in.batch->rows();
+  const ModelConfig& config = network_.config();
+  const ParameterTable& table = network_.table();
   const int64_t h = config.hidden;
   const int64_t vocab = config.vocab;
   const std::vector<LossRow>& rows = *in.rows;
@@ -73,17 +74,17 @@ Status VocabularyPass::backward(const cpu::Context& context, const Backward& in)
   in.entropies->resize(rows.size());
   const bool first_pass = in.whole && total > kBlockRows;
   if (first_pass)
-    LOCKSTEP_RETURN_IF_ERROR(log_probs(context, in.hidden, rows, in.temperature, in.log_probs, in.entropies));
+    LOCKSTEP_RETURN_IF_ERROR(log_probs(context, hidden, rows, in.temperature, in.log_probs, in.entropies));
 
-  dy_.ensure(in.batch_rows * h);
-  std::memset(dy_.data(), 0, static_cast<size_t>(in.batch_rows * h) * sizeof(float));
+  dy_.ensure(batch_rows * h);
+  std::memset(dy_.data(), 0, static_cast<size_t>(batch_rows * h) * sizeof(float));
   std::vector<RowGradient> gradients;
   std::vector<ops::VocabularyGradientRow> op_rows;
   for (int64_t begin = 0; begin < total; begin += kBlockRows) {
     const int64_t end = std::min(total, begin + kBlockRows);
     const int64_t n = end - begin;
     LOCKSTEP_RETURN_IF_ERROR(
-        block_logits(context, in.hidden, rows, begin, end, scale, in.log_probs, in.entropies));
+        block_logits(context, hidden, rows, begin, end, scale, in.log_probs, in.entropies));
     gradients.assign(static_cast<size_t>(n), {});
     LOCKSTEP_RETURN_IF_ERROR(in.gradient(begin, end, gradients.data()));
     op_rows.resize(static_cast<size_t>(n));
@@ -93,8 +94,8 @@ Status VocabularyPass::backward(const cpu::Context& context, const Backward& in)
     }
     ops::vocabulary_gradient_cpu(context, logits_.data(), vocab, n, vocab, scale, inverse_temperature,
                                  sums_.data(), op_rows.data());
-    in.image->add_matrix(context, table.head(), logits_.data(), vocab, normed_.data(), h, vocab, h,
-                         LeafCursor::slice(*in.leaves, begin, end));
+    image->add_matrix(context, table.head(), logits_.data(), vocab, normed_.data(), h, vocab, h,
+                      slice_leaves(*in.loss_leaves, begin, end));
     d_normed_.ensure(n * h);
     ops::matmul_input_gradient_cpu(context, logits_.data(), vocab, network_.at(table.head()), n, vocab, h,
                                    d_normed_.data(), h);
@@ -104,14 +105,14 @@ Status VocabularyPass::backward(const cpu::Context& context, const Backward& in)
     }
   }
   // The final norm over all rows: those without loss have dy = 0, which adds +0 everywhere.
-  inverse_rms_.ensure(in.batch_rows);
-  normed_.ensure(in.batch_rows * h);
-  network_.final_norm(context, in.hidden, in.batch_rows, normed_.data(), inverse_rms_.data());
-  in.image->add_gain(context, table.final_norm(), dy_.data(), in.hidden, inverse_rms_.data(), h, *in.samples);
-  std::memset(in.dh, 0, static_cast<size_t>(in.batch_rows * h) * sizeof(float));
-  ops::rms_norm_backward_cpu(context, dy_.data(), in.hidden, network_.at(table.final_norm()),
-                             inverse_rms_.data(), in.batch_rows, h, in.dh);
+  inverse_rms_.ensure(batch_rows);
+  normed_.ensure(batch_rows * h);
+  network_.final_norm(context, hidden, batch_rows, normed_.data(), inverse_rms_.data());
+  image->add_gain(context, table.final_norm(), dy_.data(), hidden, inverse_rms_.data(), h, in.batch->samples);
+  std::memset(dh, 0, static_cast<size_t>(batch_rows * h) * sizeof(float));
+  ops::rms_norm_backward_cpu(context, dy_.data(), hidden, network_.at(table.final_norm()),
+                             inverse_rms_.data(), batch_rows, h, dh);
   return ok_status();
 }
 
-}  // namespace lockstep::trainer
+}  // namespace lockstep::model

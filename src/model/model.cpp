@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/model.h"
+
+#include "model/cpu_models.h"
+
+namespace lockstep::model {
+
+const char* profile_name(Profile profile) {
+  return profile == Profile::kBf16 ? "bf16" : "fp32";
+}
+
+Result<Profile> profile_from_name(const std::string& name) {
+  for (const Profile profile : {Profile::kFp32, Profile::kBf16}) {
+    if (name == profile_name(profile)) return profile;
+  }
+  return invalid("--profile {}: unknown; use fp32 or bf16", name);
+}
+
+void MicroBatch::add_sample(const int32_t* tokens, int64_t n, int64_t pad) {
+  samples.push_back({rows(), rows() + n});
+  for (int64_t i = 0; i < n; ++i) {
+    ids.push_back(tokens[i]);
+    positions.push_back(static_cast<int32_t>(i));
+  }
+  const auto padded = static_cast<size_t>((rows() + pad - 1) / pad * pad);
+  ids.resize(padded, 0);
+  positions.resize(padded, 0);
+}
+
+std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
+  return profile == Profile::kBf16 ? make_bf16_model(config) : make_fp32_model(config);
+}
+
+MemoryNeeds memory_needs(const cpu::Context& context, Profile profile, const ModelConfig& config,
+                         int64_t rows, int64_t loss_rows, bool recompute) {
+  return profile == Profile::kBf16 ? bf16_memory_needs(config, rows, loss_rows, recompute)
+                                   : fp32_memory_needs(context, config, rows, loss_rows, recompute);
+}
+
+}  // namespace lockstep::model
