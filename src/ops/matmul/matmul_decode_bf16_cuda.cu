@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Few tokens: W is streamed once. 64 rows of W are the wgmma's M side, all tokens its N side. A unit of work is 64 rows of
-// W and one chunk of k (or all chunks, where there are rows enough for all multiprocessors); of the blocks that
-// share rows the last to arrive adds the chunk sums, ascending. The two runs of 32 rows of a unit lie where RoPE's
-// pairs, or gate and up, lie in one unit.
+// Few tokens: W is streamed once. 64 rows of W are the wgmma's M side, all tokens its N side. A unit of work
+// is 64 rows of W and one chunk of k (or all chunks, where there are rows enough for all multiprocessors); of
+// the blocks that share rows the last to arrive adds the chunk sums, ascending. The two runs of 32 rows of a
+// unit lie where RoPE's pairs, or gate and up, lie in one unit.
 #include "ops/matmul/matmul_decode.h"
 
 #include <algorithm>
@@ -27,10 +27,10 @@ constexpr int kSlabStride = kRows + 4;
 constexpr int64_t kMaxTiles = 65536;
 
 struct DecodeArguments {
-  int tiles = 0;         // of kRows rows of W
-  int blocks = 0;        // of k
+  int tiles = 0;   // of kRows rows of W
+  int blocks = 0;  // of k
   int chunk_blocks = 0;
-  int splits = 1;        // units a tile: 1 or the number of chunks
+  int splits = 1;  // units a tile: 1 or the number of chunks
   MatmulOutput output = MatmulOutput::kFloat;
   float* sums = nullptr;         // [tile][split][kTokens / 8][128 threads][4]
   unsigned* arrivals = nullptr;  // [tile], zero between launches
@@ -123,8 +123,9 @@ __device__ __forceinline__ void produce(const CUtensorMap& w, const CUtensorMap&
 }
 
 template <class D, int kRegisters>
-__device__ __forceinline__ void decode_chain(float (&acc)[kRegisters], int blocks, hopper::Ring<D::kStages>& ring,
-                                             uint32_t stages, uint32_t full, uint32_t empty, int lane) {
+__device__ __forceinline__ void decode_chain(float (&acc)[kRegisters], int blocks,
+                                             hopper::Ring<D::kStages>& ring, uint32_t stages, uint32_t full,
+                                             uint32_t empty, int lane) {
   uint32_t before = 0;
   hopper::pin(acc);
   int block = 0;
@@ -153,7 +154,8 @@ __device__ __forceinline__ void pack_eight(const float (&v)[8], uint32_t (&words
   for (int i = 0; i < 4; ++i) words[i] = pack_bf16(v[2 * i], v[2 * i + 1]);
 }
 
-__device__ __forceinline__ void store_float_eight(const EpilogueArguments& e, int token, int column, const float (&v)[8]) {
+__device__ __forceinline__ void store_float_eight(const EpilogueArguments& e, int token, int column,
+                                                  const float (&v)[8]) {
   float* out = static_cast<float*>(e.out) + static_cast<int64_t>(token) * e.ld_out + column;
 #pragma unroll
   for (int i = 0; i < 8; i += 2) {
@@ -165,8 +167,8 @@ __device__ __forceinline__ void store_float_eight(const EpilogueArguments& e, in
   }
 }
 
-__device__ __forceinline__ void store_bf16_eight(const EpilogueArguments& e, bool residual, int token, int column,
-                                                 float (&v)[8]) {
+__device__ __forceinline__ void store_bf16_eight(const EpilogueArguments& e, bool residual, int token,
+                                                 int column, float (&v)[8]) {
   uint32_t words[4];
   if (residual) {
     load_eight(e.residual + static_cast<int64_t>(token) * e.ld_residual, column, e.n, words);
@@ -181,8 +183,8 @@ __device__ __forceinline__ void store_bf16_eight(const EpilogueArguments& e, boo
 }
 
 // Eight columns of each run, of one token.
-__device__ __forceinline__ void store_runs(const DecodeArguments& p, int token, int first, int second, float (&a)[8],
-                                           float (&b)[8]) {
+__device__ __forceinline__ void store_runs(const DecodeArguments& p, int token, int first, int second,
+                                           float (&a)[8], float (&b)[8]) {
   const EpilogueArguments& e = p.epilogue;
   if (p.output == MatmulOutput::kSwiglu) {
     uint32_t gate[4], up[4], act[4];
@@ -222,8 +224,8 @@ __device__ __forceinline__ void store_runs(const DecodeArguments& p, int token, 
 
 // Turns the tile round through shared memory, kSlabTokens tokens at a time, and stores it.
 template <class D, int kRegisters>
-__device__ __forceinline__ void store_unit(const DecodeArguments& p, int tile, const float (&acc)[kRegisters], float* slab,
-                                           int thread) {
+__device__ __forceinline__ void store_unit(const DecodeArguments& p, int tile, const float (&acc)[kRegisters],
+                                           float* slab, int thread) {
   const Runs runs = runs_of(p, tile);
   const int lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4;
@@ -254,13 +256,15 @@ __device__ __forceinline__ void store_unit(const DecodeArguments& p, int tile, c
 
 // Keeps this unit's chunk sum; true for the last of the tile to arrive, which then has all sums added in acc.
 template <class D, int kRegisters>
-__device__ __forceinline__ bool fold_unit(const DecodeArguments& p, int unit, float (&acc)[kRegisters], unsigned* flag,
-                                          int thread) {
+__device__ __forceinline__ bool fold_unit(const DecodeArguments& p, int unit, float (&acc)[kRegisters],
+                                          unsigned* flag, int thread) {
   const int tile = unit / p.splits;
-  float4* sums = reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(tile) * p.splits * 32 * kRegisters + thread;
+  float4* sums =
+      reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(tile) * p.splits * 32 * kRegisters + thread;
   float4* mine = sums + static_cast<int64_t>(unit % p.splits) * 32 * kRegisters;
 #pragma unroll
-  for (int i = 0; i < kRegisters; i += 4) mine[i * 32] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
+  for (int i = 0; i < kRegisters; i += 4)
+    mine[i * 32] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
   __threadfence();
   hopper::sync_threads(1, 128);
   if (thread == 0) *flag = atomicAdd(p.arrivals + tile, 1U);
@@ -287,8 +291,8 @@ __device__ __forceinline__ bool fold_unit(const DecodeArguments& p, int unit, fl
 }
 
 template <class D>
-__device__ __forceinline__ void consume(const DecodeArguments& p, uint32_t stages, uint32_t full, uint32_t empty,
-                                        float* slab, unsigned* flag) {
+__device__ __forceinline__ void consume(const DecodeArguments& p, uint32_t stages, uint32_t full,
+                                        uint32_t empty, float* slab, unsigned* flag) {
   constexpr int kRegisters = D::kRegisters;
   const int thread = threadIdx.x;
   const int lane = thread % 32;
@@ -377,9 +381,9 @@ void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16
             int64_t k, const DecodeArguments& p) {
   using D = Decode<kTokens>;
   static const bool ready = [] {
-    cuda::check(cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     D::kSharedBytes),
-                "setting the shared memory of a decode product");
+    cuda::check(
+        cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, D::kSharedBytes),
+        "setting the shared memory of a decode product");
     return true;
   }();
   (void)ready;
@@ -406,8 +410,8 @@ int64_t matmul_decode_bf16_scratch(const cuda::Context& context, int64_t m, int6
   return splits == 1 ? 0 : tiles_of(n) * splits * tokens_of(m) * kRows * 4;
 }
 
-void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w, int64_t m,
-                             int64_t n, int64_t k, const MatmulForwardBf16& forward) {
+void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
+                             int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward) {
   DecodeArguments p;
   p.output = forward.output;
   p.epilogue = epilogue_arguments(forward, m, n);
@@ -417,7 +421,8 @@ void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_
   p.splits = static_cast<int>(splits_of(context, m, n, k, forward.chunk));
   LOCKSTEP_CHECK(p.tiles <= kMaxTiles && m <= kMatmulDecodeRows);
   if (p.splits > 1) {
-    p.sums = static_cast<float*>(context.scratch(matmul_decode_bf16_scratch(context, m, n, k, forward.chunk)));
+    p.sums =
+        static_cast<float*>(context.scratch(matmul_decode_bf16_scratch(context, m, n, k, forward.chunk)));
     p.arrivals = arrivals_of(context);
   }
   switch (tokens_of(m)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the accumulators of a 64 x N tile (matmul_wgmma.h) to memory: bias, RoPE, residual, SwiGLU, rounding. Each thread
-// holds both elements of every pair that RoPE or SwiGLU needs.
+// From the accumulators of a 64 x N tile (matmul_wgmma.h) to memory: bias, RoPE, residual, SwiGLU, rounding.
+// Each thread holds both elements of every pair that RoPE or SwiGLU needs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -48,8 +48,8 @@ inline EpilogueArguments epilogue_arguments(const MatmulForwardBf16& forward, in
   return e;
 }
 
-// bf16(low) | bf16(high) << 16. Every NaN that comes here is the machine's 0x7FFFFFFF, so the instruction rounds as
-// float_to_bfloat16 does.
+// bf16(low) | bf16(high) << 16. Every NaN that comes here is the machine's 0x7FFFFFFF, so the instruction
+// rounds as float_to_bfloat16 does.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
@@ -132,7 +132,8 @@ __device__ __forceinline__ void rotate(float& a, float& b, float c, float s) {
 
 // Heads of kHeadSize columns; the tile begins at one.
 template <int kHeadSize, int kRegisters>
-__device__ __forceinline__ void rope_tile(float (&d)[kRegisters], const EpilogueArguments& e, int row, int column0) {
+__device__ __forceinline__ void rope_tile(float (&d)[kRegisters], const EpilogueArguments& e, int row,
+                                          int column0) {
   constexpr int kHalf = kHeadSize / 2;
   constexpr int kGroups = kHalf / 8;  // of eight columns, from a to b
 #pragma unroll
@@ -153,8 +154,8 @@ __device__ __forceinline__ void rope_tile(float (&d)[kRegisters], const Epilogue
 
 // Rows row and row + 8, the columns of groups 4g .. 4g+3: rounds and stores.
 template <bool kResidual, int kRegisters>
-__device__ __forceinline__ void store_bf16_tile(const float (&d)[kRegisters], const EpilogueArguments& e, int row,
-                                                int tile_column, int lane) {
+__device__ __forceinline__ void store_bf16_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
+                                                int row, int tile_column, int lane) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = row + 8 * h;
@@ -184,8 +185,8 @@ __device__ __forceinline__ void store_bf16_tile(const float (&d)[kRegisters], co
 }
 
 template <int kRegisters>
-__device__ __forceinline__ void store_float_tile(const float (&d)[kRegisters], const EpilogueArguments& e, int row,
-                                                 int column0) {
+__device__ __forceinline__ void store_float_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
+                                                 int row, int column0) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     if (row + 8 * h >= e.m) continue;
@@ -211,8 +212,8 @@ __device__ __forceinline__ uint32_t swiglu_word(uint32_t gate, uint32_t up) {
 
 // The first half of the registers is gate, the second up, of the columns from tile_column of f = e.n.
 template <int kRegisters>
-__device__ __forceinline__ void store_swiglu_tile(const float (&d)[kRegisters], const EpilogueArguments& e, int row,
-                                                  int tile_column, int lane) {
+__device__ __forceinline__ void store_swiglu_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
+                                                  int row, int tile_column, int lane) {
   constexpr int kUp = kRegisters / 2;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

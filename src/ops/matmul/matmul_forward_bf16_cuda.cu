@@ -21,8 +21,8 @@ struct Call {
 template <int kColumns, MatmulOutput kOutput, int kHeadSize, Fold kFold>
 void run(const Call& c) {
   run_product<Product<kColumns, kOutput, kHeadSize, kFold, false, kForwardCluster>>(
-      c.context, c.x, c.ldx, c.w, c.k, c.m, c.n, c.k, c.forward.chunk, epilogue_arguments(c.forward, c.m, c.n),
-      "launching a forward product");
+      c.context, c.x, c.ldx, c.w, c.k, c.m, c.n, c.k, c.forward.chunk,
+      epilogue_arguments(c.forward, c.m, c.n), "launching a forward product");
 }
 
 template <int kFirst, int kSecond, MatmulOutput kOutput, int kHeadSize, Fold kFold>
@@ -69,9 +69,10 @@ void several_chunks(const Call& c) {
 
 }  // namespace
 
-void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w, int64_t m,
-                              int64_t n, int64_t k, const MatmulForwardBf16& forward) {
-  LOCKSTEP_CHECK(k > 0 && ldx % 8 == 0 && k % 8 == 0 && forward.ld_out % 2 == 0 && forward.chunk % kTileDepth == 0);
+void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
+                              int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward) {
+  LOCKSTEP_CHECK(k > 0 && ldx % 8 == 0 && k % 8 == 0 && forward.ld_out % 2 == 0 &&
+                 forward.chunk % kTileDepth == 0);
   LOCKSTEP_CHECK(forward.output != MatmulOutput::kSwiglu || n % 16 == 0);
   LOCKSTEP_CHECK(forward.output != MatmulOutput::kRope ||
                  (forward.rope.head_size % 64 == 0 && n % forward.rope.head_size == 0));

@@ -27,8 +27,8 @@ void choose(const cuda::Context& context, const Bf16* dy, int64_t lddy, const Bf
 
 }  // namespace
 
-void matmul_input_gradient_bf16_cuda(const cuda::Context& context, const Bf16* dy, int64_t lddy, const Bf16* w,
-                                     int64_t m, int64_t n, int64_t k, Bf16* dx, int64_t lddx) {
+void matmul_input_gradient_bf16_cuda(const cuda::Context& context, const Bf16* dy, int64_t lddy,
+                                     const Bf16* w, int64_t m, int64_t n, int64_t k, Bf16* dx, int64_t lddx) {
   LOCKSTEP_CHECK(lddy % 8 == 0 && lddx % 8 == 0 && k % 8 == 0);
   if (m == 0 || k == 0) return;
   LOCKSTEP_CHECK(n > 0);

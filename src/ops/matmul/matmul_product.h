@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of forward products and input gradients: result tiles of 128 x kColumns, k in blocks of 64. One producer
-// thread copies blocks into a ring of stages; two warpgroups multiply, 64 rows each, accumulators in registers. The grid
-// is persistent; blocks of a cluster take tiles one below the other and share the copies of B.
+// The kernel of forward products and input gradients: result tiles of 128 x kColumns, k in blocks of 64. One
+// producer thread copies blocks into a ring of stages; two warpgroups multiply, 64 rows each, accumulators in
+// registers. The grid is persistent; blocks of a cluster take tiles one below the other and share the copies
+// of B.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,10 +28,10 @@ enum class Fold { kNone, kRegisters, kMemory };
 
 struct ProductArguments {
   int tiles_rows = 0, tiles_columns = 0;
-  int group = 1;           // cluster rows of tiles that are walked together, for the L2
-  int blocks = 0;          // of k
-  int chunk_blocks = 0;    // blocks a chunk
-  float* sums = nullptr;   // Fold::kMemory: [grid][kTileRows * kColumns]
+  int group = 1;          // cluster rows of tiles that are walked together, for the L2
+  int blocks = 0;         // of k
+  int chunk_blocks = 0;   // blocks a chunk
+  float* sums = nullptr;  // Fold::kMemory: [grid][kTileRows * kColumns]
   EpilogueArguments epilogue;
 };
 
@@ -116,8 +117,9 @@ __device__ __forceinline__ void release_stage(uint32_t barrier, int lane) {
 
 // One chunk's chain into acc; one block at least.
 template <class P, int kRegisters>
-__device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks, hopper::Ring<P::kStages>& ring,
-                                            uint32_t stages, uint32_t full, uint32_t empty, int group, int lane) {
+__device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks,
+                                            hopper::Ring<P::kStages>& ring, uint32_t stages, uint32_t full,
+                                            uint32_t empty, int group, int lane) {
   uint32_t before = 0;  // stage of the block before
   hopper::pin(acc);
   int block = 0;
@@ -159,12 +161,13 @@ __device__ __forceinline__ void add_sums(float (&acc)[kRegisters], const float4*
 template <int kRegisters>
 __device__ __forceinline__ void keep_sums(const float (&acc)[kRegisters], float4* sums) {
 #pragma unroll
-  for (int i = 0; i < kRegisters; i += 4) sums[i * 64] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
+  for (int i = 0; i < kRegisters; i += 4)
+    sums[i * 64] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
 }
 
 template <class P>
-__device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stages, uint32_t full, uint32_t empty,
-                                        int rank) {
+__device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stages, uint32_t full,
+                                        uint32_t empty, int rank) {
   constexpr int kRegisters = P::kColumns / 2;
   const int thread = threadIdx.x - 128;
   const int group = thread / 128;
@@ -187,7 +190,8 @@ __device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stag
 #pragma unroll
       for (int i = 0; i < kRegisters; ++i) acc[i] = sum[i];
     } else {
-      float4* sums = reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(blockIdx.x) * 64 * kRegisters + thread;
+      float4* sums =
+          reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(blockIdx.x) * 64 * kRegisters + thread;
       for (int begin = 0; begin < p.blocks; begin += p.chunk_blocks) {
         chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane);
         if (begin != 0) add_sums(acc, sums);
@@ -235,9 +239,9 @@ template <class P>
 void launch_product(const cuda::Context& context, const CUtensorMap& a, const CUtensorMap& b,
                     const ProductArguments& arguments, const char* what) {
   static const bool ready = [] {
-    cuda::check(cudaFuncSetAttribute(product_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     P::kSharedBytes),
-                "setting the shared memory of a product");
+    cuda::check(
+        cudaFuncSetAttribute(product_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
+        "setting the shared memory of a product");
     return true;
   }();
   (void)ready;
@@ -258,8 +262,9 @@ void launch_product(const cuda::Context& context, const CUtensorMap& a, const CU
 
 // Sizes and maps from the shape, then the launch. B: [n, k] or, kOuterB, [k, n]; n: its rows or columns.
 template <class P>
-void run_product(const cuda::Context& context, const Bf16* a, int64_t lda, const Bf16* b, int64_t ldb, int64_t m,
-                 int64_t n, int64_t k, int64_t chunk, const EpilogueArguments& epilogue, const char* what) {
+void run_product(const cuda::Context& context, const Bf16* a, int64_t lda, const Bf16* b, int64_t ldb,
+                 int64_t m, int64_t n, int64_t k, int64_t chunk, const EpilogueArguments& epilogue,
+                 const char* what) {
   ProductArguments p;
   p.tiles_rows = static_cast<int>((m + kTileRows - 1) / kTileRows);
   p.tiles_columns = static_cast<int>((epilogue.n + P::kResultColumns - 1) / P::kResultColumns);

@@ -10,8 +10,8 @@
 
 namespace lockstep::ops {
 
-// Boxes of [box_rows][64 columns] of a row-major matrix, 128-byte swizzle; zeros outside. Made once for each matrix and
-// box, then kept.
+// Boxes of [box_rows][64 columns] of a row-major matrix, 128-byte swizzle; zeros outside. Made once for each
+// matrix and box, then kept.
 CUtensorMap tensor_map(const numerics::Bf16* data, int64_t rows, int64_t columns, int64_t ld, int box_rows);
 
 }  // namespace lockstep::ops

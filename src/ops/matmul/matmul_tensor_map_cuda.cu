@@ -20,8 +20,8 @@ EncodeTiled encode_tiled() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
 #if CUDART_VERSION >= 12050
-  const cudaError_t code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                            cudaEnableDefault, &found);
+  const cudaError_t code =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
 #else
   const cudaError_t code =
       cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
@@ -39,10 +39,10 @@ CUtensorMap encode(const numerics::Bf16* data, int64_t rows, int64_t columns, in
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(ld) * sizeof(numerics::Bf16)};
   const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[2] = {1, 1};
-  const CUresult code = function(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<numerics::Bf16*>(data),
-                                 sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult code =
+      function(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<numerics::Bf16*>(data), sizes, strides,
+               box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (code != CUDA_SUCCESS)
     throw cuda::Error(cudaErrorInvalidValue, "describing a matrix to the copy engine (alignment or stride)");
   return map;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weight gradient: tiles of 128 x 128 of the image, rows (tokens) in blocks of 64. A block takes a range of (tile, leaf)
-// in that order; a leaf's chain ends in accumulators, is converted and added to 64-bit integers in registers, which
-// are added to the image when the tile changes. Integers add in any order, so the cut into ranges changes nothing.
+// Weight gradient: tiles of 128 x 128 of the image, rows (tokens) in blocks of 64. A block takes a range of
+// (tile, leaf) in that order; a leaf's chain ends in accumulators, is converted and added to 64-bit integers
+// in registers, which are added to the image when the tile changes. Integers add in any order, so the cut
+// into ranges changes nothing.
 #include <algorithm>
 
 #include "core/check.h"
@@ -56,15 +57,16 @@ __device__ __forceinline__ void for_each_leaf(const Arguments& p, const Visit& v
   }
 }
 
-// Rows of the block that starts after `done` rows of a leaf: blocks end at the leaf's end and at chunks' ends.
+// Rows of the block that starts after `done` rows of a leaf: blocks end at the leaf's end and at chunks'
+// ends.
 __device__ __forceinline__ int block_rows(const WeightGradientLeaf& leaf, int done) {
   const int chunk = static_cast<int>(numerics::kGradientChunk);
   const int to_chunk = chunk - (leaf.rows_before + done) % chunk;
   return min(min(kTileDepth, leaf.end - leaf.begin - done), to_chunk);
 }
 
-__device__ __forceinline__ void produce_leaves(const Maps& m, const Arguments& p, uint32_t stages, uint32_t full,
-                                               uint32_t empty) {
+__device__ __forceinline__ void produce_leaves(const Maps& m, const Arguments& p, uint32_t stages,
+                                               uint32_t full, uint32_t empty) {
   Ring ring;
   for_each_leaf(p, [&](int tile, const WeightGradientLeaf& leaf) {
     const int row = tile / p.tiles_columns * kTile;
@@ -125,7 +127,8 @@ struct Chain {
       const uint64_t b = hopper::descriptor_k_outer(at + 16384);
       hopper::wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < 4; ++step) hopper::wgmma<true, true>(acc, a + step * 128, b + step * 128, true);
+      for (int step = 0; step < 4; ++step)
+        hopper::wgmma<true, true>(acc, a + step * 128, b + step * 128, true);
       hopper::wgmma_commit();
       hopper::wgmma_wait<1>();
       if (block != 0) release_stage<1>(empty + before * 8, lane);
@@ -138,9 +141,10 @@ struct Chain {
   }
 };
 
-// A leaf's chain, from carry_in or +0. Afterwards acc is the result, or, when the leaf is cut here, was stored.
-__device__ __forceinline__ void leaf_chain(const Arguments& p, const WeightGradientLeaf& leaf, const Place& place,
-                                           Chain& chain, float (&acc)[kRegisters]) {
+// A leaf's chain, from carry_in or +0. Afterwards acc is the result, or, when the leaf is cut here, was
+// stored.
+__device__ __forceinline__ void leaf_chain(const Arguments& p, const WeightGradientLeaf& leaf,
+                                           const Place& place, Chain& chain, float (&acc)[kRegisters]) {
   const int chunk = static_cast<int>(numerics::kGradientChunk);
   const int64_t plane = static_cast<int64_t>(p.n) * p.k;
   float4* sums = reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(blockIdx.x) * (kTile * kTile / 4) +
@@ -190,7 +194,8 @@ __device__ __forceinline__ void leaf_chain(const Arguments& p, const WeightGradi
   }
 }
 
-__device__ __forceinline__ void add_to_image(const Arguments& p, const Place& place, int64_t (&image)[kRegisters]) {
+__device__ __forceinline__ void add_to_image(const Arguments& p, const Place& place,
+                                             int64_t (&image)[kRegisters]) {
 #pragma unroll
   for (int i = 0; i < kRegisters; ++i) {
     if (place.inside(p, i)) {
@@ -201,7 +206,8 @@ __device__ __forceinline__ void add_to_image(const Arguments& p, const Place& pl
   }
 }
 
-__device__ __forceinline__ void consume_leaves(const Arguments& p, uint32_t stages, uint32_t full, uint32_t empty) {
+__device__ __forceinline__ void consume_leaves(const Arguments& p, uint32_t stages, uint32_t full,
+                                               uint32_t empty) {
   const int thread = threadIdx.x - 128;
   const int lane = thread % 32;
   Chain chain{stages, full, empty, thread / 128, lane, Ring{}};
@@ -262,8 +268,8 @@ __global__ void __launch_bounds__(kProductThreads, 1)
 
 }  // namespace
 
-void matmul_weight_gradient_bf16_cuda(const cuda::Context& context, const Bf16* dy, int64_t lddy, const Bf16* x,
-                                      int64_t ldx, int64_t rows, int64_t n, int64_t k,
+void matmul_weight_gradient_bf16_cuda(const cuda::Context& context, const Bf16* dy, int64_t lddy,
+                                      const Bf16* x, int64_t ldx, int64_t rows, int64_t n, int64_t k,
                                       const WeightGradientBf16& target) {
   LOCKSTEP_CHECK(lddy % 8 == 0 && ldx % 8 == 0);
   if (n == 0 || k == 0 || target.leaf_count == 0) return;
