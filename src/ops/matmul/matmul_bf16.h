@@ -9,11 +9,11 @@
 
 #include "numerics/bfloat16.h"
 #include "numerics/constants.h"
-#include "ops/matmul/matmul.h"
 
 namespace lockstep::ops {
 
 using numerics::Bf16;
+struct WeightGradientTarget;  // matmul.h; device code includes this header without it
 
 // y[m, n] = x[m, k] W^T: k ascending in chunks of `chunk` (a multiple of 16), each a chain of TC16 from +0
 // whose last group is filled with zeros; the first chunk's sum is the start, the others are added ascending.

@@ -7,6 +7,7 @@
 #include "numerics/fixed_point.h"
 #include "numerics/math.h"
 #include "numerics/tc16.h"
+#include "ops/matmul/matmul.h"
 #include "ops/matmul/matmul_bf16.h"
 
 namespace lockstep::ops {

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of forward products and input gradients: result tiles of 128 x kColumns, k in blocks of 64. One
+// producer thread copies blocks into a ring of stages; two warpgroups multiply, 64 rows each, accumulators in
+// registers. The grid is persistent; blocks of a cluster take tiles one below the other and share the copies
+// of B.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "device/cuda/launch.h"
+#include "ops/matmul/matmul_epilogue.h"
+#include "ops/matmul/matmul_tensor_map.h"
+#include "ops/matmul/matmul_wgmma.h"
+
+namespace lockstep::ops {
+
+inline constexpr int kTileRows = 128;
+inline constexpr int kTileDepth = 64;  // k of a stage
+inline constexpr int kProductThreads = 384;
+inline constexpr int kSharedLimit = 232448;
+inline constexpr int kSharedSlack = 2048;  // alignment and barriers
+
+// How sums of several chunks are kept: not needed, in registers (up to 192 columns), in memory.
+enum class Fold { kNone, kRegisters, kMemory };
+
+struct ProductArguments {
+  int tiles_rows = 0, tiles_columns = 0;
+  int group = 1;          // cluster rows of tiles that are walked together, for the L2
+  int blocks = 0;         // of k
+  int chunk_blocks = 0;   // blocks a chunk
+  float* sums = nullptr;  // Fold::kMemory: [grid][kTileRows * kColumns]
+  EpilogueArguments epilogue;
+};
+
+// kOuterB: B is [k, columns] (the input gradient), else [columns, k].
+template <int kColumns_, MatmulOutput kOutput_, int kHeadSize_, Fold kFold_, bool kOuterB_, int kCluster_>
+struct Product {
+  static constexpr int kColumns = kColumns_;
+  static constexpr MatmulOutput kOutput = kOutput_;
+  static constexpr int kHeadSize = kHeadSize_;
+  static constexpr Fold kFold = kFold_;
+  static constexpr bool kOuterB = kOuterB_;
+  static constexpr int kCluster = kCluster_;
+  static constexpr bool kPaired = kOutput == MatmulOutput::kSwiglu;  // half the columns gate, half up
+  static constexpr int kResultColumns = kPaired ? kColumns / 2 : kColumns;
+  static constexpr int kBoxesB = kOuterB ? (kColumns + 63) / 64 : 2;
+  static constexpr int kBoxRowsB = kOuterB ? 64 : kColumns / 2;
+  static constexpr int kBoxBytesB = kBoxRowsB * 128;
+  static constexpr int kBytesA = kTileRows * 128;
+  static constexpr int kStageBytes = kBytesA + kBoxesB * kBoxBytesB;
+  static constexpr int kStages = std::min(6, (kSharedLimit - kSharedSlack) / kStageBytes);
+  static constexpr int kSharedBytes = kStages * kStageBytes + kSharedSlack;
+  static_assert(kStageBytes % 1024 == 0 && kBoxBytesB % 1024 == 0);
+};
+
+struct Tile {
+  int row, column;  // numbers of tiles
+};
+
+// Tile of number t of this cluster: groups of cluster rows, in each the columns outermost.
+template <int kCluster>
+__device__ __forceinline__ Tile tile_at(const ProductArguments& p, int t, int rank) {
+  const int cluster_rows = (p.tiles_rows + kCluster - 1) / kCluster;
+  const int per_group = p.group * p.tiles_columns;
+  const int group = t / per_group;
+  const int rows = min(p.group, cluster_rows - group * p.group);
+  const int inside = t - group * per_group;
+  return {(group * p.group + inside % rows) * kCluster + rank, inside / rows};
+}
+
+template <class P>
+__device__ __forceinline__ void produce(const CUtensorMap& a, const CUtensorMap& b, const ProductArguments& p,
+                                        uint32_t stages, uint32_t full, uint32_t empty, int rank) {
+  const int tiles = (p.tiles_rows + P::kCluster - 1) / P::kCluster * p.tiles_columns;
+  hopper::Ring<P::kStages> ring;
+  for (int t = blockIdx.x / P::kCluster; t < tiles; t += gridDim.x / P::kCluster) {
+    const Tile tile = tile_at<P::kCluster>(p, t, rank);
+    for (int block = 0; block < p.blocks; ++block, ring.next()) {
+      const uint32_t stage = stages + ring.stage * P::kStageBytes;
+      const uint32_t barrier = full + ring.stage * 8;
+      hopper::barrier_wait_cluster(empty + ring.stage * 8, ring.parity ^ 1);
+      hopper::barrier_expect(barrier, P::kStageBytes);
+      hopper::copy_box(stage, &a, block * kTileDepth, tile.row * kTileRows, barrier);
+#pragma unroll
+      for (int box = 0; box < P::kBoxesB; ++box) {
+        if (P::kCluster > 1 && box % P::kCluster != rank) continue;
+        const uint32_t to = stage + P::kBytesA + box * P::kBoxBytesB;
+        int column = block * kTileDepth;
+        int row = tile.column * P::kColumns + box * P::kBoxRowsB;
+        if (P::kPaired) row = tile.column * P::kResultColumns + box * p.epilogue.n;
+        if (P::kOuterB) {
+          row = column;
+          column = tile.column * P::kColumns + box * 64;
+        }
+        if (P::kCluster > 1) {
+          hopper::copy_box_multicast(to, &b, column, row, barrier, (1U << P::kCluster) - 1);
+        } else {
+          hopper::copy_box(to, &b, column, row, barrier);
+        }
+      }
+    }
+  }
+}
+
+// The stage is not needed any more: tells the producers of all blocks that copied into it.
+template <int kCluster>
+__device__ __forceinline__ void release_stage(uint32_t barrier, int lane) {
+  if constexpr (kCluster == 1) {
+    if (lane == 0) hopper::barrier_arrive(barrier);
+  } else {
+    if (lane < kCluster) hopper::barrier_arrive_remote(barrier, static_cast<uint32_t>(lane));
+  }
+}
+
+// One chunk's chain into acc; one block at least.
+template <class P, int kRegisters>
+__device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks,
+                                            hopper::Ring<P::kStages>& ring, uint32_t stages, uint32_t full,
+                                            uint32_t empty, int group, int lane) {
+  uint32_t before = 0;  // stage of the block before
+  hopper::pin(acc);
+  int block = 0;
+  do {
+    hopper::barrier_wait(full + ring.stage * 8, ring.parity);
+    const uint32_t at = stages + ring.stage * P::kStageBytes;
+    const uint64_t a = hopper::descriptor_k_major(at + group * (64 * 128));
+    const uint32_t at_b = at + P::kBytesA;
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      hopper::wgmma<false, P::kOuterB>(acc, a + step * (32 >> 4), hopper::descriptor<P::kOuterB>(at_b, step),
+                                       block != 0 || step != 0);
+    }
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<1>();
+    if (block != 0) release_stage<P::kCluster>(empty + before * 8, lane);
+    before = ring.stage;
+    ring.next();
+  } while (++block < blocks);
+  hopper::wgmma_wait<0>();
+  hopper::pin(acc);
+  release_stage<P::kCluster>(empty + before * 8, lane);
+}
+
+// acc = what was kept + acc; a thread's values are 256 * 16 bytes apart.
+template <int kRegisters>
+__device__ __forceinline__ void add_sums(float (&acc)[kRegisters], const float4* sums) {
+#pragma unroll
+  for (int i = 0; i < kRegisters; i += 4) {
+    const float4 before = sums[i * 64];
+    acc[i] = before.x + acc[i];
+    acc[i + 1] = before.y + acc[i + 1];
+    acc[i + 2] = before.z + acc[i + 2];
+    acc[i + 3] = before.w + acc[i + 3];
+    if (i % 16 == 12) asm volatile("" ::: "memory");  // few loads at a time: the registers are full
+  }
+}
+template <int kRegisters>
+__device__ __forceinline__ void keep_sums(const float (&acc)[kRegisters], float4* sums) {
+#pragma unroll
+  for (int i = 0; i < kRegisters; i += 4)
+    sums[i * 64] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
+}
+
+template <class P>
+__device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stages, uint32_t full,
+                                        uint32_t empty, int rank) {
+  constexpr int kRegisters = P::kColumns / 2;
+  const int thread = threadIdx.x - 128;
+  const int group = thread / 128;
+  const int lane = thread % 32;
+  const int tiles = (p.tiles_rows + P::kCluster - 1) / P::kCluster * p.tiles_columns;
+  hopper::Ring<P::kStages> ring;
+  float acc[kRegisters];
+  for (int t = blockIdx.x / P::kCluster; t < tiles; t += gridDim.x / P::kCluster) {
+    const Tile tile = tile_at<P::kCluster>(p, t, rank);
+    if constexpr (P::kFold == Fold::kNone) {
+      chunk_chain<P>(acc, p.blocks, ring, stages, full, empty, group, lane);
+    } else if constexpr (P::kFold == Fold::kRegisters) {
+      float sum[kRegisters];
+      chunk_chain<P>(sum, p.chunk_blocks, ring, stages, full, empty, group, lane);
+      for (int begin = p.chunk_blocks; begin < p.blocks; begin += p.chunk_blocks) {
+        chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane);
+#pragma unroll
+        for (int i = 0; i < kRegisters; ++i) sum[i] = sum[i] + acc[i];
+      }
+#pragma unroll
+      for (int i = 0; i < kRegisters; ++i) acc[i] = sum[i];
+    } else {
+      float4* sums =
+          reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(blockIdx.x) * 64 * kRegisters + thread;
+      for (int begin = 0; begin < p.blocks; begin += p.chunk_blocks) {
+        chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane);
+        if (begin != 0) add_sums(acc, sums);
+        if (begin + p.chunk_blocks < p.blocks) keep_sums(acc, sums);
+      }
+    }
+    const int row = tile.row * kTileRows + group * 64 + thread % 128 / 32 * 16 + lane / 4;
+    store_tile<P::kOutput, P::kHeadSize>(acc, p.epilogue, row, tile.column * P::kResultColumns, lane);
+  }
+}
+
+template <class P>
+__global__ void __launch_bounds__(kProductThreads, 1)
+    product_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                   const __grid_constant__ ProductArguments p) {
+  extern __shared__ uint8_t shared[];
+  const uint32_t barriers = hopper::shared_address(shared);
+  const uint32_t full = barriers;
+  const uint32_t empty = barriers + 8 * P::kStages;
+  const uint32_t stages = (barriers + 16 * P::kStages + 1023U) & ~1023U;
+  const int rank = P::kCluster == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < P::kStages; ++i) {
+      hopper::barrier_init(full + 8 * i, 1);
+      hopper::barrier_init(empty + 8 * i, 8 * P::kCluster);  // a thread of each multiplying warp
+    }
+    hopper::barrier_init_fence();
+    hopper::prefetch_map(&a);
+    hopper::prefetch_map(&b);
+  }
+  __syncthreads();
+  if constexpr (P::kCluster > 1) hopper::cluster_sync();
+  if (threadIdx.x < 128) {
+    hopper::fewer_registers<24>();
+    if (threadIdx.x == 0) produce<P>(a, b, p, stages, full, empty, rank);
+  } else {
+    hopper::more_registers<240>();
+    consume<P>(p, stages, full, empty, rank);
+  }
+  // No block of the cluster may leave while another still copies into it or arrives at its barriers.
+  if constexpr (P::kCluster > 1) hopper::cluster_sync();
+}
+
+template <class P>
+void launch_product(const cuda::Context& context, const CUtensorMap& a, const CUtensorMap& b,
+                    const ProductArguments& arguments, const char* what) {
+  static const bool ready = [] {
+    cuda::check(
+        cudaFuncSetAttribute(product_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
+        "setting the shared memory of a product");
+    return true;
+  }();
+  (void)ready;
+  const int clusters = (arguments.tiles_rows + P::kCluster - 1) / P::kCluster * arguments.tiles_columns;
+  const int most = std::max(1, context.sms() / P::kCluster);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::min(clusters, most) * P::kCluster));
+  config.blockDim = dim3(kProductThreads);
+  config.dynamicSmemBytes = P::kSharedBytes;
+  config.stream = context.stream();
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {P::kCluster, 1, 1};
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cuda::check(cudaLaunchKernelEx(&config, product_kernel<P>, a, b, arguments), what);
+}
+
+// Sizes and maps from the shape, then the launch. B: [n, k] or, kOuterB, [k, n]; n: its rows or columns.
+template <class P>
+void run_product(const cuda::Context& context, const Bf16* a, int64_t lda, const Bf16* b, int64_t ldb,
+                 int64_t m, int64_t n, int64_t k, int64_t chunk, const EpilogueArguments& epilogue,
+                 const char* what) {
+  ProductArguments p;
+  p.tiles_rows = static_cast<int>((m + kTileRows - 1) / kTileRows);
+  p.tiles_columns = static_cast<int>((epilogue.n + P::kResultColumns - 1) / P::kResultColumns);
+  p.blocks = static_cast<int>((k + kTileDepth - 1) / kTileDepth);
+  p.chunk_blocks = static_cast<int>(chunk / kTileDepth);
+  p.epilogue = epilogue;
+  const int64_t row_bytes = int64_t{kTileRows} * P::kCluster * k * 2;
+  p.group = static_cast<int>(std::clamp<int64_t>((int64_t{16} << 20) / row_bytes, 8 / P::kCluster, 4096));
+  if (P::kFold == Fold::kMemory) {
+    p.sums = static_cast<float*>(context.scratch(int64_t{context.sms() + 1} * kTileRows * P::kColumns * 4));
+  }
+  const CUtensorMap map_a = tensor_map(a, m, k, lda, kTileRows);
+  const CUtensorMap map_b =
+      P::kOuterB ? tensor_map(b, k, n, ldb, P::kBoxRowsB) : tensor_map(b, n, k, ldb, P::kBoxRowsB);
+  launch_product<P>(context, map_a, map_b, p, what);
+}
+
+// Rounds of a persistent grid times the cost of a tile of `columns`: the cheapest width for a shape.
+inline double tiling_cost(const cuda::Context& context, int64_t m, int64_t n, int columns) {
+  const int64_t tiles = (m + kTileRows - 1) / kTileRows * ((n + columns - 1) / columns);
+  const int64_t rounds = (tiles + context.sms() - 1) / context.sms();
+  // Narrow tiles read more for each product: measured in bench/cuda/gemm_bench.cu.
+  return static_cast<double>(rounds) * (columns + 24 + (columns < 192 ? 8 : 0));
+}
+
+}  // namespace lockstep::ops
