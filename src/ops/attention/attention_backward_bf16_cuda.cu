@@ -403,7 +403,8 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
 // Shared memory: q and dO of each warpgroup; stages of k and v; where slices are several, sums waiting for the
 // rotation.
 template <int kPanels, int kOut, int kGroups>
-__global__ void __launch_bounds__(kGroups* kWarpgroup, 1) query_gradient_kernel(const BackwardArguments a) {
+__global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups == 1 ? 3 : 2) : 1)
+    query_gradient_kernel(const BackwardArguments a) {
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   constexpr int kSlices = kPanels / kOut;
   constexpr int kTileBytes = kPanels * kPanelBytes;
@@ -490,38 +491,40 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, 1) query_gradient_kernel(
         float least = INFINITY;
 #pragma unroll
         for (int i = 0; i < 32; ++i) least = fminf(least, dots[i]);
+        uint32_t p[16];
         if (__all_sync(0xFFFFFFFFU, !diagonal && least * a.scale >= top)) {
 #pragma unroll
-          for (int i = 0; i < 32; ++i) {
-            const float s = dots[i] * a.scale;
-            dots[i] = weight(s, shifted(s), bits[i / 2 % 2]);
+          for (int i = 0; i < 16; ++i) {
+            const float s = dots[2 * i] * a.scale;
+            const float s_next = dots[2 * i + 1] * a.scale;
+            p[i] = pack(weight(s, shifted(s), bits[i % 2]), weight(s_next, shifted(s_next), bits[i % 2]));
           }
         } else {
           const int last = diagonal ? own / 32 * 2 + 1 : 7;  // columns after it are masked for the whole warp
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
-            if (j > last) {
-              dots[4 * j] = dots[4 * j + 1] = dots[4 * j + 2] = dots[4 * j + 3] = 0.0F;
-              continue;
-            }
+            p[2 * j] = p[2 * j + 1] = 0U;
+            if (j > last) continue;
+            float w[4];
 #pragma unroll
-            for (int i = 4 * j; i < 4 * j + 4; ++i) {
-              const float s = dots[i] * a.scale;
+            for (int e = 0; e < 4; ++e) {
+              const float s = dots[4 * j + e] * a.scale;
               const float t = shifted(s);
-              const bool none = (diagonal && 8 * j + 2 * (lane % 4) + i % 2 > row + 8 * (i / 2 % 2)) ||
-                                t - numerics::kRoundEvenMagic < floor[i / 2 % 2];
-              const float w = weight(s, t, bits[i / 2 % 2]);
-              dots[i] = none ? 0.0F : w;
+              const bool none = (diagonal && 8 * j + 2 * (lane % 4) + e % 2 > row + 8 * (e / 2)) ||
+                                t - numerics::kRoundEvenMagic < floor[e / 2];
+              const float x = weight(s, t, bits[e / 2]);
+              w[e] = none ? 0.0F : x;
             }
+            p[2 * j] = pack(w[0], w[1]);
+            p[2 * j + 1] = pack(w[2], w[3]);
           }
         }
         mma_wait<0>();
         uint32_t ds[16];
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-          const uint32_t p = pack(dots[2 * i], dots[2 * i + 1]);
-          ds[i] = pack(low_half(p) * (dp[2 * i] - difference[i % 2]),
-                       high_half(p) * (dp[2 * i + 1] - difference[i % 2]));
+          ds[i] = pack(low_half(p[i]) * (dp[2 * i] - difference[i % 2]),
+                       high_half(p[i]) * (dp[2 * i + 1] - difference[i % 2]));
         }
         mma_fence();
 #pragma unroll
