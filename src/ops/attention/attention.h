@@ -8,14 +8,9 @@
 #include <vector>
 
 #include "device/cpu/context.h"
+#include "ops/attention/attention_shape.h"
 
 namespace lockstep::ops {
-
-struct AttentionShape {
-  int64_t heads = 0;      // query heads
-  int64_t kv_heads = 0;   // divides heads
-  int64_t head_size = 0;  // even, at most 256
-};
 
 // Keys and values live in blocks of 64 positions (numerics::kKeyBlock) counted from position 0 of the
 // sequence: a K block is [kv_heads][head_size][64] (transposed), a V block [kv_heads][64][head_size].
@@ -44,12 +39,6 @@ struct AttentionRun {
                                          const float* q, int64_t ldq, const AttentionRun* runs,
                                          int64_t n_runs, float* out, int64_t ldo, float* max_exponent,
                                          float* inverse_sum);
-
-// Whole samples: rows [begin, end) of every matrix are positions 0 .. of one sequence.
-struct AttentionSample {
-  int64_t begin;
-  int64_t end;
-};
 
 // q, k, v: columns of one matrix qkv [rows, (heads + 2*kv_heads)*head_size] after bias and RoPE (q first,
 // then k, v); out, d_out [rows, heads*head_size]; max_exponent, inverse_sum [rows, heads] of the forward

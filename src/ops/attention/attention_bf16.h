@@ -10,7 +10,7 @@
 
 #include "numerics/bfloat16.h"
 #include "numerics/constants.h"
-#include "ops/attention/attention.h"
+#include "ops/attention/attention_shape.h"
 
 namespace lockstep::ops {
 
