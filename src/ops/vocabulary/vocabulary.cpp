@@ -3,19 +3,12 @@
 #include "ops/vocabulary/vocabulary.h"
 
 #include "numerics/constants.h"
-#include "numerics/math.h"
-#include "ops/vocabulary/vocabulary_row.h"
+#include "ops/vocabulary/vocabulary_formulas.h"
 
 namespace lockstep::ops {
 namespace {
 
-constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 constexpr double kLog2E = 0x1.71547652b82fep+0;
-
-// log2 of the sum itself (S counts multiples of 2^-44).
-double log2_sum(const VocabularySums& sums) {
-  return numerics::log2(static_cast<double>(sums.sum)) - numerics::kWeightFractionBits;
-}
 
 }  // namespace
 
@@ -24,31 +17,11 @@ float vocabulary_scale(double temperature) {
 }
 
 float vocabulary_log_prob(float logit, float scale, const VocabularySums& sums) {
-  const double s = logit * scale;
-  return static_cast<float>(kLn2 * ((s - sums.max_exponent) - log2_sum(sums)));
+  return vocabulary_log_prob_of(logit, scale, sums);
 }
 
 double vocabulary_entropy(const VocabularySums& sums) {
-  return kLn2 * (log2_sum(sums) + static_cast<double>(sums.entropy_sum) / static_cast<double>(sums.sum));
-}
-
-GradientFactors gradient_factors(float scale, float inverse_temperature, const VocabularySums& sums,
-                                 const VocabularyGradientRow& row) {
-  GradientFactors f;
-  f.scale = scale;
-  f.max = static_cast<float>(sums.max_exponent);
-  f.inverse_sum = static_cast<float>(0x1p44 / static_cast<double>(sums.sum));
-  f.c = row.dlogp * inverse_temperature;
-  f.entropic = row.dent != 0;
-  f.ce = row.dent * inverse_temperature;
-  f.log2_sum = static_cast<float>(log2_sum(sums));
-  f.entropy = f.entropic ? static_cast<float>(vocabulary_entropy(sums)) : 0.0F;
-  f.ln2 = static_cast<float>(kLn2);
-  return f;
-}
-
-float target_gradient(float c, uint64_t sum, uint64_t mass) {
-  return c * static_cast<float>(static_cast<double>(sum - mass) / static_cast<double>(sum));
+  return vocabulary_entropy_of(sums);
 }
 
 Status check_sampling(const SamplingSettings& settings, int64_t vocab) {

@@ -8,19 +8,9 @@
 
 #include "core/status.h"
 #include "device/cpu/context.h"
+#include "ops/vocabulary/vocabulary_types.h"
 
 namespace lockstep::ops {
-
-// One row's sums over the whole vocabulary.
-struct VocabularySums {
-  int32_t max_exponent = 0;  // M
-  uint64_t sum = 0;          // S, in multiples of 2^-44
-  int64_t entropy_sum = 0;   // E, in multiples of 2^-44 (see docs): entropy = ln 2 * (log2 S - 44 + E/S)
-  bool valid = false;        // false: a logit is NaN or +inf, or all are -inf, or |s| >= 2^21
-};
-
-// scale = binary32(log2(e)/T); T = 0 (greedy) uses T = 1. 2^-10 <= T <= 2^10.
-float vocabulary_scale(double temperature);
 
 void vocabulary_sums_ref(const float* logits, int64_t ld, int64_t rows, int64_t vocab, float scale,
                          VocabularySums* sums);
@@ -35,11 +25,6 @@ double vocabulary_entropy(const VocabularySums& sums);
 // Gradient of a row's logits, in place over them. dlogp = dLoss/d(log-prob of `target`), dent =
 // dLoss/d(entropy) (0: no entropy term), inverse_temperature = binary32(1/T) by a division. Expression in
 // docs/numerics.md.
-struct VocabularyGradientRow {
-  int32_t target = 0;
-  float dlogp = 0;
-  float dent = 0;
-};
 void vocabulary_gradient_ref(float* logits, int64_t ld, int64_t rows, int64_t vocab, float scale,
                              float inverse_temperature, const VocabularySums* sums,
                              const VocabularyGradientRow* grads);
@@ -47,12 +32,6 @@ void vocabulary_gradient_cpu(const cpu::Context& context, float* logits, int64_t
                              int64_t vocab, float scale, float inverse_temperature,
                              const VocabularySums* sums, const VocabularyGradientRow* grads);
 
-struct SamplingSettings {
-  double temperature = 1.0;  // 0: greedy (largest logit, then smallest id)
-  double top_p = 1.0;        // (0, 1]
-  int64_t top_k = -1;        // -1 or >= vocab: off
-  int64_t sampleable = 0;    // ids at or above it are never drawn (padded vocabulary); <= vocab
-};
 // Errors (kInvalid) name the option and the allowed range.
 Status check_sampling(const SamplingSettings& settings, int64_t vocab);
 

@@ -6,6 +6,7 @@
 
 #include "numerics/constants.h"
 #include "ops/vocabulary/vocabulary.h"
+#include "ops/vocabulary/vocabulary_formulas.h"
 
 namespace lockstep::ops {
 
@@ -16,29 +17,6 @@ struct VocabularyTile {
   uint64_t sum;          // W_j
   int64_t entropy_sum;   // A_j
 };
-
-// Of the gradient of a row's logits (binary32; docs/numerics.md).
-struct GradientFactors {
-  float scale, max, inverse_sum;
-  float c;  // dlogp / T
-  bool entropic;
-  float ce;        // dent / T
-  float log2_sum;  // log2 S - 44
-  float entropy, ln2;
-};
-GradientFactors gradient_factors(float scale, float inverse_temperature, const VocabularySums& sums,
-                                 const VocabularyGradientRow& row);
-// c * ((S - m)/S): the gradient of the target's own logit, m = w >> (M - M_j).
-float target_gradient(float c, uint64_t sum, uint64_t mass);
-
-// x >> d; 0 from 64 on.
-inline uint64_t shifted(uint64_t x, int64_t d) {
-  return d >= 64 ? 0 : x >> d;
-}
-// Arithmetic; 0 from 64 on.
-inline int64_t shifted(int64_t x, int64_t d) {
-  return d >= 64 ? 0 : x >> d;
-}
 
 struct VocabularyKernels {
   // Tiles of n logits; false: a logit is out of range.
