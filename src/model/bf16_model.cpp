@@ -27,6 +27,11 @@ class Bf16Learner : public CpuLearner<NetworkBf16, TrainingPassBf16, VocabularyP
     }
     mutable_network_->repack(context);
   }
+  NamedDigests state_digests(const cpu::Context& context) const override {
+    NamedDigests out = CpuLearner::state_digests(context);
+    append_digests("master.", digest_parameters(context, table_, masters_), &out);
+    return out;
+  }
 
  private:
   NetworkBf16* mutable_network_;

@@ -73,7 +73,7 @@ class CpuDecoder : public Decoder {
       const ops::VocabularySums& sums = sums_[static_cast<size_t>(i)];
       if (!sums.valid) return;
       const int32_t token =
-          ops::sample_token_cpu(row, vocab, sampling, sums, in.draws[static_cast<size_t>(i)].bits);
+          ops::sample_token_cpu(row, vocab, sampling, sums, in.draws[static_cast<size_t>(i)].bits());
       (*drawn)[static_cast<size_t>(i)] = {token, ops::vocabulary_log_prob(row[token], scale, sums)};
     });
   }
@@ -118,6 +118,12 @@ class CpuLearner : public Learner {
     return digest_gradient(context, table_, image_->data());
   }
   const int64_t* gradient_image() override { return image_->data(); }
+  NamedDigests state_digests(const cpu::Context& context) const override {
+    NamedDigests out;
+    append_digests("exp_avg.", digest_parameters(context, table_, state_->m.data()), &out);
+    append_digests("exp_avg_sq.", digest_parameters(context, table_, state_->v.data()), &out);
+    return out;
+  }
 
   Status log_probs(const cpu::Context& context, const MicroBatch& batch, const std::vector<LossRow>& rows,
                    double temperature, std::vector<float>* log_probs,

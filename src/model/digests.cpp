@@ -51,6 +51,10 @@ NamedDigests digest_gradient(const cpu::Context& context, const ParameterTable& 
   return digest_arena(context, table, image);
 }
 
+void append_digests(const char* prefix, const NamedDigests& digests, NamedDigests* out) {
+  for (const auto& [name, digest] : digests) out->emplace_back(prefix + name, digest);
+}
+
 numerics::Digest128 combine_digests(const NamedDigests& digests) {
   std::string text;
   for (const auto& [name, digest] : digests) text += name + "=" + digest.hex() + "\n";

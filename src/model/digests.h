@@ -21,6 +21,8 @@ NamedDigests digest_parameters(const cpu::Context& context, const ParameterTable
                                const numerics::Bf16* arena);
 // Of the integer image, before the clip factor.
 NamedDigests digest_gradient(const cpu::Context& context, const ParameterTable& table, const int64_t* image);
+// Adds a list to another, each name with a prefix.
+void append_digests(const char* prefix, const NamedDigests& digests, NamedDigests* out);
 // One digest of a list: of the concatenated hexadecimal digests and names.
 numerics::Digest128 combine_digests(const NamedDigests& digests);
 

@@ -18,6 +18,7 @@
 #include "model/digests.h"
 #include "model/leaf_rows.h"
 #include "model/parameters.h"
+#include "numerics/philox.h"
 #include "ops/adamw/adamw.h"
 #include "ops/vector_gradient/vector_gradient.h"
 #include "ops/vocabulary/vocabulary.h"
@@ -37,10 +38,15 @@ struct DecodeRun {
   int64_t first_position = 0;
   std::vector<int32_t> pages;  // [ceil((first_position + rows)/64)]
 };
-// The token after `row` is drawn with 64 random bits.
+// The token after `row` is drawn with numerics::draw of these.
 struct DecodeDraw {
   int64_t row = 0;
-  uint64_t bits = 0;
+  uint64_t seed = 0;
+  numerics::Purpose purpose = numerics::Purpose::kRollout;
+  uint64_t ordinal = 0;
+  uint32_t sample = 0;
+  uint32_t position = 0;
+  uint64_t bits() const { return numerics::draw(seed, purpose, ordinal, sample, position); }
 };
 struct DecodeBatch {
   std::vector<int32_t> ids;        // [rows]
@@ -128,6 +134,11 @@ class Learner {
   virtual const int64_t* gradient_image() = 0;  // brought to the host if need be
   // AdamW on masters and moments; the weights follow.
   virtual void apply(const cpu::Context& context, const ops::AdamWFactors& factors) = 0;
+
+  // Of moments ("exp_avg.", "exp_avg_sq.") and, where they are not the weights, masters ("master.").
+  virtual NamedDigests state_digests(const cpu::Context& context) const = 0;
+  // Makes the OptimizerState, which is in host memory, what it is: before it is saved.
+  virtual void bring_state() {}
 
   // Log-probs and entropies of loss rows; nothing else is kept.
   virtual Status log_probs(const cpu::Context& context, const MicroBatch& batch,

@@ -350,11 +350,10 @@ Status Engine::Run::step() {
     active.push_back(&sequence);
     if (sequence.request >= 0 && end == static_cast<int64_t>(sequence.tokens.size())) {
       const Request& request = requests[static_cast<size_t>(sequence.request)];
-      const uint64_t bits =
-          numerics::draw(settings.seed, settings.purpose, request.ordinal, request.sample_index,
-                         static_cast<uint32_t>(sequence.tokens.size()));
       drawing.push_back(&sequence);
-      batch.draws.push_back({static_cast<int64_t>(batch.ids.size()) - 1, bits});
+      batch.draws.push_back({static_cast<int64_t>(batch.ids.size()) - 1, settings.seed, settings.purpose,
+                             request.ordinal, request.sample_index,
+                             static_cast<uint32_t>(sequence.tokens.size())});
     }
     if (sequence.scheduled > 1 || sequence.request < 0) engine.stats_.prefill_tokens += sequence.scheduled;
   }

@@ -39,6 +39,12 @@ void copy_to_host(const Context& context, void* to, const void* from, int64_t by
   context.synchronize();
 }
 
+void copy_on_device(const Context& context, void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, context.stream()),
+        "copying on the GPU");
+}
+
 void fill(const Context& context, void* to, int byte, int64_t bytes) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(to, byte, static_cast<size_t>(bytes), context.stream()), "filling memory of the GPU");

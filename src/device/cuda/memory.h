@@ -15,6 +15,7 @@ void release(void* p) noexcept;
 void copy_to_device(const Context& context, void* to, const void* from, int64_t bytes);
 // Returns after the bytes have arrived.
 void copy_to_host(const Context& context, void* to, const void* from, int64_t bytes);
+void copy_on_device(const Context& context, void* to, const void* from, int64_t bytes);
 void fill(const Context& context, void* to, int byte, int64_t bytes);
 
 // `count` elements of undefined value.

@@ -41,6 +41,10 @@ void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64
 int64_t matmul_forward_bf16_scratch(const cuda::Context& context, int64_t m, int64_t n, int64_t k,
                                     int64_t chunk = numerics::kForwardChunk);
 
+// out[m, n] = bf16(y rotated), as kRope for every even head size; rope.columns even.
+void matmul_rope_bf16_cuda(const cuda::Context& context, const float* y, int64_t ldy, int64_t m, int64_t n,
+                           const RopeEpilogue& rope, Bf16* out, int64_t ldo);
+
 // dx[m, k] = bf16(chunk sums of dy[m, n] W).
 void matmul_input_gradient_bf16_cuda(const cuda::Context& context, const Bf16* dy, int64_t lddy,
                                      const Bf16* w, int64_t m, int64_t n, int64_t k, Bf16* dx, int64_t lddx);
