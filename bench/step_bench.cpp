@@ -2,19 +2,20 @@
 // A training step (4 samples x 128 tokens) and a decode step (16 sequences) of the Qwen2.5-0.5B shape with
 // random weights, against what this machine's products and memory allow, measured in the same process. Prints
 // JSON lines.
-//   step_bench [THREADS] [ROUNDS]
+//   step_bench [THREADS] [ROUNDS] [fp32|bf16]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "device/cpu/context.h"
 #include "model/digests.h"
 #include "model/load.h"
-#include "model/training_pass.h"
+#include "model/model.h"
 #include "rollout/engine.h"
 #include "trainer/trainer.h"
 
@@ -97,8 +98,8 @@ double read_bandwidth(const cpu::Context& context, int rounds) {
   return static_cast<double>(kFloats) * sizeof(float) / median(times);
 }
 
-void train_bench(const cpu::Context& context, model::Network* network, double rate, int rounds) {
-  const model::ModelConfig& c = network->config();
+void train_bench(const cpu::Context& context, model::Model* model, double rate, int rounds) {
+  const model::ModelConfig& c = model->config();
   constexpr int64_t kSamples = 4, kTokens = 128, kPrompt = 1;  // every position carries loss
   std::vector<trainer::TrainSample> samples(kSamples);
   for (int64_t s = 0; s < kSamples; ++s) {
@@ -108,9 +109,9 @@ void train_bench(const cpu::Context& context, model::Network* network, double ra
     sample.prompt_length = kPrompt;
   }
   trainer::OptimizerState state;
-  state.m = Buffer<float>::zeros(network->table().arena_size());
-  state.v = Buffer<float>::zeros(network->table().arena_size());
-  trainer::Trainer trainer(network, &state, {}, false);
+  state.m = Buffer<float>::zeros(model->table().arena_size());
+  state.v = Buffer<float>::zeros(model->table().arena_size());
+  trainer::Trainer trainer(model, &state, {}, false);
   trainer::UpdateRequest request;
   request.samples = &samples;
   request.kind = trainer::LossKind::kSupervised;
@@ -125,10 +126,11 @@ void train_bench(const cpu::Context& context, model::Network* network, double ra
     if (!status.ok()) std::abort();
     const double a = seconds_since(start);
     start = Clock::now();
-    model::digest_gradient(context, network->table(), trainer.gradient().data());
-    for (const float* arena : {network->at(0), static_cast<const float*>(state.m.data()),
-                               static_cast<const float*>(state.v.data())}) {
-      model::digest_parameters(context, network->table(), arena);
+    trainer.learner().gradient_digests(context);
+    model->weight_digests(context);
+    for (const float* arena :
+         {static_cast<const float*>(state.m.data()), static_cast<const float*>(state.v.data())}) {
+      model::digest_parameters(context, model->table(), arena);
     }
     if (i == 0) continue;
     gradient.push_back(g);
@@ -147,11 +149,11 @@ void train_bench(const cpu::Context& context, model::Network* network, double ra
       fma / rate / step, fma / rate / median(gradient));
 }
 
-void decode_bench(const cpu::Context& context, const model::Network& network, double rate, double bandwidth) {
-  const model::ModelConfig& c = network.config();
+void decode_bench(const cpu::Context& context, const model::Model& model, double rate, double bandwidth) {
+  const model::ModelConfig& c = model.config();
   constexpr int64_t kSequences = 16, kPrompt = 64, kNew = 24;
   rollout::EngineConfig config;
-  rollout::Engine engine(network, config);
+  rollout::Engine engine(model, config);
   std::vector<rollout::Request> requests(kSequences);
   for (int64_t s = 0; s < kSequences; ++s) {
     rollout::Request& r = requests[static_cast<size_t>(s)];
@@ -196,11 +198,11 @@ int main(int argc, char** argv) {
       "\n",
       threads, cpu::isa_name(context.isa()), rate / 1e9, bandwidth / 1e9);
   model::ModelConfig config = qwen_half_billion();
-  model::ParameterTable table(config);
-  model::Network network(config, std::move(table));
-  model::initialise_parameters(context, network.table(), 1, 0.02F, network.arena());
-  network.prepare(context, 1024);
-  decode_bench(context, network, rate, bandwidth);
-  train_bench(context, &network, rate, rounds);
+  const std::string profile = argc > 3 ? argv[3] : "fp32";
+  const auto model = model::make_model(model::profile_from_name(profile).value(), config);
+  model::initialise_parameters(context, model->table(), 1, 0.02F, model->masters());
+  model->prepare(context, 1024);
+  decode_bench(context, *model, rate, bandwidth);
+  train_bench(context, model.get(), rate, rounds);
   return 0;
 }

@@ -176,7 +176,9 @@ TEST(CommandLine, ForeignValuesThatAskForMoreAreRefused) {
   EXPECT_NE(error_of(least + "--attention-dropout 0.1"), "");
   EXPECT_NE(error_of(least + "--optimizer sgd"), "");
   EXPECT_NE(error_of(least + "--kl-coef 0.1"), "");
-  EXPECT_NE(error_of(least + "--bf16"), "");
+  EXPECT_EQ(error_of(least + "--bf16"), "");
+  EXPECT_EQ(error_of(least + "--profile bf16 --bf16"), "");
+  EXPECT_NE(error_of(least + "--profile fp16"), "");
   EXPECT_NE(error_of(least + "--tis-clip 0.5"), "");
   EXPECT_NE(error_of(least + "--no-add-qkv-bias"), "");
   EXPECT_EQ(error_of(least + "--no-deterministic-mode"),

@@ -196,6 +196,7 @@ void write_trainer(const loop::MachineConfig& machine, Writer* out) {
 std::string describe(const loop::TrainConfig& config) {
   Writer out(kTrain);
   out.text("hf-checkpoint", config.hf_checkpoint);
+  out.text("profile", model::profile_name(config.profile));
   out.text_if("ref-load", config.ref_load);
   write_prompt(config.prompt, &out);
   out.flag("rollout-shuffle", config.rollout_shuffle);
@@ -222,6 +223,7 @@ std::string describe(const loop::TrainConfig& config) {
 std::string describe(const loop::SftConfig& config) {
   Writer out(kSft);
   out.text("hf-checkpoint", config.hf_checkpoint);
+  out.text("profile", model::profile_name(config.profile));
   write_prompt(config.prompt, &out);
   out.flag("rollout-shuffle", config.shuffle);
   out.text("data-order", config.data_order);
@@ -238,6 +240,7 @@ std::string describe(const loop::SftConfig& config) {
 std::string describe(const loop::EvalCommandConfig& config) {
   Writer out(kEval);
   out.text("hf-checkpoint", config.hf_checkpoint);
+  out.text("profile", model::profile_name(config.profile));
   write_prompt(config.prompt, &out);
   out.integer("rollout-seed", static_cast<int64_t>(config.seed));
   write_sampling(config.eval.sampling, &out);
@@ -251,6 +254,7 @@ std::string describe(const loop::EvalCommandConfig& config) {
 std::string describe(const loop::GenerateConfig& config) {
   Writer out(kGenerate);
   out.text("hf-checkpoint", config.hf_checkpoint);
+  out.text("profile", model::profile_name(config.profile));
   write_prompt(config.prompt, &out);
   out.integer("rollout-seed", static_cast<int64_t>(config.seed));
   out.integer("n-samples-per-prompt", config.n_samples_per_prompt);

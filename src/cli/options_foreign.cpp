@@ -103,9 +103,6 @@ std::vector<Option> numerics() {
   Option deterministic = flag_option({"deterministic-mode", kConfigurable, Group::kMachine, Role::kFixed},
                                      true, "vendor mode is not in this release");
   deterministic.target = "true";
-  Option profile =
-      text_option({"profile", kConfigurable, model, Role::kFixed}, "NAME", "fp32", "bf16 comes with the GPU");
-  profile.target = "fp32";
   Option version = text_option({"numerics", kConfigurable, model, Role::kFixed}, "VERSION", "0",
                                "the numerics version of this release");
   version.target = "0";
@@ -115,10 +112,8 @@ std::vector<Option> numerics() {
       real_option({"tis-clip-low", kTrain, training, Role::kIgnored}, "", between(0, 1), same);
   return {
       std::move(deterministic),
-      std::move(profile),
       std::move(version),
-      refused_flag("bf16", model, "profile bf16 comes with the GPU; this release computes in fp32"),
-      refused_flag("fp16", model, "there is no fp16 profile; this release computes in fp32"),
+      refused_flag("fp16", model, "there is no fp16 profile; see --profile"),
       fixed_number("attention-dropout", model, "0", "there is no dropout"),
       fixed_number("hidden-dropout", model, "0", "there is no dropout"),
       ignored_flag("group-query-attention", model, "heads and groups are read from config.json"),

@@ -22,6 +22,12 @@ std::vector<Option> model_and_data() {
       required(text_option(
           {"hf-checkpoint", kPrompts | kDebugLogits, model, Role::kPath}, "DIR", "",
           "Hugging Face folder: config.json, safetensors and, where text is read, the tokenizer")),
+      choice_option(
+          {"profile", kPrompts | kDebugLogits, model, Role::kIdentity}, "fp32|bf16", "fp32",
+          "fp32: weights and activations in float32; bf16: in bfloat16 with the sums of a Hopper tensor "
+          "core, emulated on a CPU, and float32 masters in the optimizer"),
+      flag_option({"bf16", kPrompts | kDebugLogits, model, Role::kIdentity}, false,
+                  "the same as --profile bf16"),
       text_option({"ref-load", kTrain, model, Role::kPath}, "DIR", "",
                   "reference model of the KL term; default: --hf-checkpoint. Not read without a KL term"),
       required(text_option({"prompt-data", kTrain | kSft, data, Role::kPath}, "FILE", "",

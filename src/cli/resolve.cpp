@@ -22,6 +22,16 @@ loop::PromptConfig prompt_of(const Values& values) {
   return prompt;
 }
 
+Result<model::Profile> profile_of(const Values& values) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const model::Profile profile, model::profile_from_name(values.text("profile")));
+  if (!values.flag("bf16")) return profile;
+  if (values.given("profile") && profile != model::Profile::kBf16) {
+    return invalid("{}: contradicts --profile {}; leave one out", values.where("bf16"),
+                   values.text("profile"));
+  }
+  return model::Profile::kBf16;
+}
+
 // The stop set is a set: its order is not part of a run.
 template <typename T>
 void sort_unique(std::vector<T>* items) {
@@ -217,6 +227,7 @@ void warn_about(const loop::TrainConfig& config, std::vector<std::string>* warni
 Result<loop::TrainConfig> resolve_train(const Values& values, std::vector<std::string>* warnings) {
   loop::TrainConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
+  LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.ref_load = values.text("ref-load");
   config.prompt = prompt_of(values);
   config.rollout_shuffle = values.flag("rollout-shuffle");
@@ -260,6 +271,7 @@ Result<loop::TrainConfig> resolve_train(const Values& values, std::vector<std::s
 Result<loop::SftConfig> resolve_sft(const Values& values) {
   loop::SftConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
+  LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.prompt = prompt_of(values);
   config.shuffle = values.flag("rollout-shuffle");
   config.data_order = values.text("data-order");
@@ -281,6 +293,7 @@ Result<loop::SftConfig> resolve_sft(const Values& values) {
 Result<loop::EvalCommandConfig> resolve_eval(const Values& values) {
   loop::EvalCommandConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
+  LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.prompt = prompt_of(values);
   config.rm_type = values.text("rm-type");
   if (config.rm_type.empty())
@@ -296,6 +309,7 @@ Result<loop::EvalCommandConfig> resolve_eval(const Values& values) {
 Result<loop::GenerateConfig> resolve_generate(const Values& values) {
   loop::GenerateConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
+  LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.prompts = values.texts("prompt");
   config.prompt = prompt_of(values);
   if (config.prompts.empty() == config.prompt.path.empty()) {
@@ -322,6 +336,7 @@ loop::InitConfig resolve_init(const Values& values) {
 Result<loop::DebugLogitsConfig> resolve_debug_logits(const Values& values) {
   loop::DebugLogitsConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
+  LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.tokens = values.text("tokens");
   config.out = values.text("out");
   config.grads = values.flag("grads");

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/model.h"
 #include "rollout/config.h"
 #include "trainer/config.h"
 
@@ -45,6 +46,7 @@ struct EvalConfig {
 
 struct TrainConfig {
   std::string hf_checkpoint;
+  model::Profile profile = model::Profile::kFp32;
   std::string ref_load;  // reference model of the KL term; "": hf_checkpoint
   PromptConfig prompt;
   bool rollout_shuffle = false;
@@ -68,6 +70,7 @@ struct TrainConfig {
 
 struct SftConfig {
   std::string hf_checkpoint;
+  model::Profile profile = model::Profile::kFp32;
   PromptConfig prompt;  // rows with a conversation that ends in an assistant turn, or prompt + label
   bool shuffle = true;
   std::string data_order = "lockstep";
@@ -83,6 +86,7 @@ struct SftConfig {
 
 struct EvalCommandConfig {
   std::string hf_checkpoint;
+  model::Profile profile = model::Profile::kFp32;
   PromptConfig prompt;  // keys and template; paths are in eval.data
   std::string rm_type;
   EvalConfig eval;
@@ -93,6 +97,7 @@ struct EvalCommandConfig {
 
 struct GenerateConfig {
   std::string hf_checkpoint;
+  model::Profile profile = model::Profile::kFp32;
   std::vector<std::string> prompts;  // --prompt TEXT, each one user message (or raw text without template)
   PromptConfig prompt;               // or --prompt-data
   int64_t n_samples_per_prompt = 1;

@@ -43,18 +43,18 @@ Result<TokenTable> read_tokens(const std::string& path, int64_t vocab) {
   return table;
 }
 
-Status append_logits(const cpu::Context& context, const model::Network& network, const TokenTable& tokens,
+Status append_logits(const cpu::Context& context, model::Model* model, const TokenTable& tokens,
                      checkpoint::SafetensorsWriter* out) {
-  model::TrainingPass pass(network, true);
-  Buffer<float> normed(tokens.length * network.config().hidden);
-  Buffer<float> logits(tokens.length * network.config().vocab);
+  const std::unique_ptr<model::Learner> learner = model->make_learner(nullptr, true);
+  const int64_t vocab = model->config().vocab;
+  Buffer<float> logits;
   for (int64_t b = 0; b < tokens.batch; ++b) {
     model::MicroBatch batch;
-    batch.add_sample(tokens.ids.data() + b * tokens.length, tokens.length);
-    LOCKSTEP_ASSIGN_OR_RETURN(const float* hidden, pass.forward(context, batch));
-    network.final_norm(context, hidden, tokens.length, normed.data(), nullptr);
-    network.logits(context, normed.data(), tokens.length, logits.data());
-    LOCKSTEP_RETURN_IF_ERROR(out->append("logits", logits.data(), logits.size_bytes()));
+    batch.add_sample(tokens.ids.data() + b * tokens.length, tokens.length, learner->row_pad());
+    logits.ensure(batch.rows() * vocab);
+    LOCKSTEP_RETURN_IF_ERROR(learner->logits(context, batch, logits.data()));
+    LOCKSTEP_RETURN_IF_ERROR(
+        out->append("logits", logits.data(), tokens.length * vocab * static_cast<int64_t>(sizeof(float))));
   }
   return ok_status();
 }
@@ -70,9 +70,9 @@ std::vector<trainer::TrainSample> samples_of(const TokenTable& tokens) {
   return samples;
 }
 
-Result<std::vector<int32_t>> greedy_continuation(const cpu::Context& context, const model::Network& network,
+Result<std::vector<int32_t>> greedy_continuation(const cpu::Context& context, const model::Model& model,
                                                  const DebugLogitsConfig& config, const TokenTable& tokens) {
-  rollout::Engine engine(network, config.machine.engine);
+  rollout::Engine engine(model, config.machine.engine);
   std::vector<rollout::Request> requests(static_cast<size_t>(tokens.batch));
   for (int64_t b = 0; b < tokens.batch; ++b) {
     const auto row = tokens.ids.begin() + b * tokens.length;
@@ -82,7 +82,7 @@ Result<std::vector<int32_t>> greedy_continuation(const cpu::Context& context, co
   rollout::GenerationSettings settings;
   settings.sampling.temperature = 0;
   settings.sampling.max_new_tokens = config.greedy;
-  settings.sampleable = network.config().vocab;
+  settings.sampleable = model.config().vocab;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto completions, engine.generate(context, requests, settings));
   std::vector<int32_t> out;
   for (size_t b = 0; b < requests.size(); ++b) {
@@ -92,13 +92,13 @@ Result<std::vector<int32_t>> greedy_continuation(const cpu::Context& context, co
   return out;
 }
 
-std::vector<checkpoint::TensorSpec> output_specs(const DebugLogitsConfig& config,
-                                                 const model::Network& network, const TokenTable& tokens) {
+std::vector<checkpoint::TensorSpec> output_specs(const DebugLogitsConfig& config, const model::Model& model,
+                                                 const TokenTable& tokens) {
   std::vector<checkpoint::TensorSpec> specs = {
-      {"logits", DType::kF32, {tokens.batch, tokens.length, network.config().vocab}},
+      {"logits", DType::kF32, {tokens.batch, tokens.length, model.config().vocab}},
       {"loss", DType::kF32, {1}}};
   if (config.grads) {
-    for (const model::Parameter& p : network.table().by_name())
+    for (const model::Parameter& p : model.table().by_name())
       specs.push_back({"grad." + p.name, DType::kF32, p.shape});
   }
   if (config.greedy > 0)
@@ -110,17 +110,17 @@ std::vector<checkpoint::TensorSpec> output_specs(const DebugLogitsConfig& config
 
 Status run_debug_logits(const DebugLogitsConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto network, model::load_network(config.hf_checkpoint));
-  LOCKSTEP_ASSIGN_OR_RETURN(const TokenTable tokens, read_tokens(config.tokens, network->config().vocab));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model, model::load_model(config.hf_checkpoint, config.profile));
+  LOCKSTEP_ASSIGN_OR_RETURN(const TokenTable tokens, read_tokens(config.tokens, model->config().vocab));
   const int64_t positions = std::max(tokens.length, config.prompt_len + config.greedy);
-  if (positions > network->config().max_positions) {
+  if (positions > model->config().max_positions) {
     return invalid("{}: {} positions exceed max_position_embeddings {}", config.tokens, positions,
-                   network->config().max_positions);
+                   model->config().max_positions);
   }
   if (config.greedy > 0 && (config.prompt_len < 1 || config.prompt_len > tokens.length)) {
     return invalid("--prompt-len {}: must be 1..{} with --greedy", config.prompt_len, tokens.length);
   }
-  network->prepare(*context, positions);
+  model->prepare(*context, positions);
   const std::vector<trainer::TrainSample> samples = samples_of(tokens);
   trainer::OptimizerState state;
   trainer::UpdateConfig update;
@@ -129,19 +129,19 @@ Status run_debug_logits(const DebugLogitsConfig& config) {
   request.samples = &samples;
   request.kind = trainer::LossKind::kSupervised;
   request.max_tokens = config.machine.max_tokens_per_gpu;
-  trainer::Trainer trainer(network.get(), &state, update, false);
+  trainer::Trainer trainer(model.get(), &state, update, false);
   LOCKSTEP_ASSIGN_OR_RETURN(const trainer::UpdateMetrics metrics,
                             trainer.compute_gradient(*context, request));
   std::vector<int32_t> greedy;
   if (config.greedy > 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(greedy, greedy_continuation(*context, *network, config, tokens));
+    LOCKSTEP_ASSIGN_OR_RETURN(greedy, greedy_continuation(*context, *model, config, tokens));
   }
 
   LOCKSTEP_ASSIGN_OR_RETURN(
-      auto out, checkpoint::SafetensorsWriter::create(config.out, output_specs(config, *network, tokens)));
+      auto out, checkpoint::SafetensorsWriter::create(config.out, output_specs(config, *model, tokens)));
   for (const checkpoint::TensorInfo& info : std::vector<checkpoint::TensorInfo>(out.tensors())) {
     if (info.name == "logits") {
-      LOCKSTEP_RETURN_IF_ERROR(append_logits(*context, *network, tokens, &out));
+      LOCKSTEP_RETURN_IF_ERROR(append_logits(*context, model.get(), tokens, &out));
     } else if (info.name == "loss") {
       const float loss = static_cast<float>(metrics.loss);
       LOCKSTEP_RETURN_IF_ERROR(out.append("loss", &loss, sizeof(loss)));
@@ -149,10 +149,10 @@ Status run_debug_logits(const DebugLogitsConfig& config) {
       LOCKSTEP_RETURN_IF_ERROR(
           out.append("greedy", greedy.data(), static_cast<int64_t>(greedy.size() * sizeof(int32_t))));
     } else {
-      const model::Parameter& p = *network->table().find(info.name.substr(5));
+      const model::Parameter& p = *model->table().find(info.name.substr(5));
+      const int64_t* image = trainer.learner().gradient_image();
       Buffer<float> gradient(p.size);
-      for (int64_t i = 0; i < p.size; ++i)
-        gradient[i] = numerics::gradient_from_fixed(trainer.gradient().data()[p.offset + i]);
+      for (int64_t i = 0; i < p.size; ++i) gradient[i] = numerics::gradient_from_fixed(image[p.offset + i]);
       LOCKSTEP_RETURN_IF_ERROR(out.append(info.name, gradient.data(), gradient.size_bytes()));
     }
   }

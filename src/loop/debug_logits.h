@@ -12,6 +12,7 @@ namespace lockstep::loop {
 
 struct DebugLogitsConfig {
   std::string hf_checkpoint;
+  model::Profile profile = model::Profile::kFp32;
   std::string tokens;  // safetensors with `tokens` int32 or int64 [B, T]; nothing else in it is read
   std::string out;     // safetensors
   bool grads = false;

@@ -73,18 +73,18 @@ std::string Evaluator::identity_json() const {
 Status run_eval(const EvalCommandConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto grader, tasks::make_grader(config.rm_type));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto network, model::load_network(config.hf_checkpoint));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model, model::load_model(config.hf_checkpoint, config.profile));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const TextModel text,
-      load_text_model(config.hf_checkpoint, network->config().eos_ids, network->config().vocab));
+      load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Evaluator evaluator,
       Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), text));
   if (evaluator.empty()) return invalid("--eval-prompt-data is missing; give NAME PATH");
-  network->prepare(*context, std::min(network->config().max_positions,
-                                      evaluator.longest_prompt() + config.eval.sampling.max_new_tokens));
-  rollout::Engine engine(*network, config.machine.engine);
-  const SampleContext sample{context.get(), &text, &engine, grader.get(), network->config().vocab};
+  model->prepare(*context, std::min(model->config().max_positions,
+                                    evaluator.longest_prompt() + config.eval.sampling.max_new_tokens));
+  rollout::Engine engine(*model, config.machine.engine);
+  const SampleContext sample{context.get(), &text, &engine, grader.get(), model->config().vocab};
   ProgressLine progress;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<EvalResult> results,
                             evaluator.run(sample, config.seed, 0, &progress));

@@ -34,10 +34,10 @@ Result<std::vector<SampledPrompt>> collect_prompts(const GenerateConfig& config,
 
 Status run_generate(const GenerateConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto network, model::load_network(config.hf_checkpoint));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model, model::load_model(config.hf_checkpoint, config.profile));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const TextModel text,
-      load_text_model(config.hf_checkpoint, network->config().eos_ids, network->config().vocab));
+      load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));
   SampledBatch batch;
   batch.samples_per_prompt = config.n_samples_per_prompt;
   LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, collect_prompts(config, text));
@@ -45,10 +45,9 @@ Status run_generate(const GenerateConfig& config) {
   int64_t longest = 0;
   for (const SampledPrompt& p : batch.prompts)
     longest = std::max(longest, static_cast<int64_t>(p.prompt.ids.size()));
-  network->prepare(*context,
-                   std::min(network->config().max_positions, longest + config.sampling.max_new_tokens));
-  rollout::Engine engine(*network, config.machine.engine);
-  const SampleContext sample{context.get(), &text, &engine, nullptr, network->config().vocab};
+  model->prepare(*context, std::min(model->config().max_positions, longest + config.sampling.max_new_tokens));
+  rollout::Engine engine(*model, config.machine.engine);
+  const SampleContext sample{context.get(), &text, &engine, nullptr, model->config().vocab};
   const auto settings =
       generation_settings(sample, config.sampling, config.seed, numerics::Purpose::kRollout);
   log_info("sampling: temperature {}, top-p {}, top-k {}, seed {}; end tokens from {}",

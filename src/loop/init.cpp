@@ -33,20 +33,19 @@ Status run_init(const InitConfig& config) {
     return invalid("--tokenizer {}: holds no tokenizer.json", config.tokenizer);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context({}));
-  model::ParameterTable table(shape);
-  model::Network network(std::move(shape), std::move(table));
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(network.table(), false));
+  const std::unique_ptr<model::Model> model = model::make_model(model::Profile::kFp32, std::move(shape));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(*model, false));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_space(config.out, bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(checkpoint::CheckpointWriter writer,
                             checkpoint::CheckpointWriter::begin_folder(config.out));
-  model::initialise_parameters(*context, network.table(), config.seed, deviation_of(text), network.arena());
+  model::initialise_parameters(*context, model->table(), config.seed, deviation_of(text), model->masters());
   CheckpointContents contents;
-  contents.network = &network;
+  contents.model = model.get();
   contents.config_json = text;
   contents.side_folder = config.tokenizer;
   LOCKSTEP_RETURN_IF_ERROR(write_checkpoint(std::move(writer), contents));
-  log_info("{}: {} parameters in {} tensors, seed {}", config.out, network.table().element_count(),
-           network.table().by_name().size(), config.seed);
+  log_info("{}: {} parameters in {} tensors, seed {}", config.out, model->table().element_count(),
+           model->table().by_name().size(), config.seed);
   return ok_status();
 }
 

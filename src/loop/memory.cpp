@@ -9,10 +9,8 @@
 #include "core/file.h"
 #include "loop/machine.h"
 #include "loop/prompts.h"
-#include "model/network.h"
-#include "model/training_pass.h"
+#include "model/model.h"
 #include "tasks/registry.h"
-#include "trainer/vocabulary_pass.h"
 
 namespace lockstep::loop {
 namespace {
@@ -39,33 +37,34 @@ Result<std::string> train_memory_text(const TrainConfig& config) {
       PromptSource::load(config.prompt, tasks::default_prompt_suffix(config.rm_type), true, words));
   const model::ParameterTable table(shape);
   const int64_t arena = table.arena_size() * kFloat;
-  const int64_t packed = model::Network::packed_bytes(*context, shape);
 
   const int64_t samples = config.rollout_batch_size * config.n_samples_per_prompt;
   const int64_t longest = prompts.longest_prompt() + config.sampling.max_new_tokens;
   const int64_t running = std::min(samples, config.machine.engine.max_running_requests);
   const int64_t pages = (longest + numerics::kKeyBlock - 1) / numerics::kKeyBlock + 1;
-  int64_t kv = running * pages * shape.layers * model::kv_layer_floats(shape) * kFloat;
-  if (config.machine.engine.max_total_tokens > 0) {
-    kv = std::min(kv, (config.machine.engine.max_total_tokens + numerics::kKeyBlock - 1) /
-                          numerics::kKeyBlock * shape.layers * model::kv_layer_floats(shape) * kFloat);
-  }
   const int64_t rows = std::max(longest, std::min(config.machine.max_tokens_per_gpu, samples * longest));
   // A leaf that one micro-batch can not hold keeps its chains in memory between micro-batches.
   const int64_t leaf_tokens = samples * longest / std::max<int64_t>(1, config.update.grad_leaves);
   const bool carries = samples * longest > config.machine.max_tokens_per_gpu && leaf_tokens > longest;
   const int64_t loss_rows = std::min(rows, samples * config.sampling.max_new_tokens);
+  const model::MemoryNeeds needs = model::memory_needs(*context, config.profile, shape, rows, loss_rows,
+                                                       config.machine.recompute_activations);
+  int64_t kv = running * pages * needs.kv_page;
+  if (config.machine.engine.max_total_tokens > 0) {
+    kv = std::min(kv, (config.machine.engine.max_total_tokens + numerics::kKeyBlock - 1) /
+                          numerics::kKeyBlock * needs.kv_page);
+  }
+  const bool bf16 = config.profile == model::Profile::kBf16;
   std::vector<Part> parts = {
-      {"weights (float32)", arena},
-      {"weights, packed for products", packed},
+      {bf16 ? "weights (bfloat16) and masters (float32)" : "weights (float32)", needs.weights},
+      {"weights, packed for products", needs.packed},
       {"AdamW moments", 2 * arena},
       {"gradient image (int64)", 2 * arena},
       {"gradient chains between micro-batches", carries ? arena : 0},
-      {"reference model", config.update.loss.kl_loss_coef != 0 ? arena + packed : 0},
+      {"reference model", config.update.loss.kl_loss_coef != 0 ? needs.weights + needs.packed : 0},
       {fmt::format("keys and values of {} samples x {} tokens", running, longest), kv},
-      {fmt::format("activations of {} tokens", rows),
-       model::TrainingPass::bytes(shape, rows, config.machine.recompute_activations)},
-      {"logits", trainer::VocabularyPass::bytes(shape, loss_rows) + running * shape.vocab * kFloat},
+      {fmt::format("activations of {} tokens", rows), needs.activations},
+      {"logits", needs.logits + running * shape.vocab * kFloat},
       {"tokenizer and data", int64_t{256} << 20},
   };
   std::string out = "# memory, at most\n";

@@ -11,84 +11,107 @@ namespace {
 
 constexpr const char* kFirstMoment = "exp_avg.";
 constexpr const char* kSecondMoment = "exp_avg_sq.";
+constexpr const char* kMaster = "master.";
 
-std::vector<checkpoint::TensorSpec> model_specs(const model::ParameterTable& table) {
+std::vector<checkpoint::TensorSpec> model_specs(const model::Model& model) {
   std::vector<checkpoint::TensorSpec> specs;
-  for (const model::Parameter& p : table.by_name()) specs.push_back({p.name, DType::kF32, p.shape});
+  for (const model::Parameter& p : model.table().by_name())
+    specs.push_back({p.name, model.weight_type(), p.shape});
   return specs;
 }
 
-std::vector<checkpoint::TensorSpec> optimizer_specs(const model::ParameterTable& table) {
+// Kinds of tensors of optimizer.safetensors. The masters of profile fp32 are the weights.
+std::vector<std::string> optimizer_kinds(const model::Model& model) {
+  std::vector<std::string> kinds = {kFirstMoment, kSecondMoment};
+  if (model.profile() == model::Profile::kBf16) kinds.push_back(kMaster);
+  return kinds;
+}
+
+std::vector<checkpoint::TensorSpec> optimizer_specs(const model::Model& model) {
   std::vector<checkpoint::TensorSpec> specs;
-  for (const char* prefix : {kFirstMoment, kSecondMoment}) {
-    for (const model::Parameter& p : table.by_name())
-      specs.push_back({prefix + p.name, DType::kF32, p.shape});
+  for (const std::string& kind : optimizer_kinds(model)) {
+    for (const model::Parameter& p : model.table().by_name())
+      specs.push_back({kind + p.name, DType::kF32, p.shape});
   }
   return specs;
 }
 
+// The arena of a kind.
+const float* arena_of(const model::Model& model, const trainer::OptimizerState& state,
+                      const std::string& kind) {
+  if (kind == kMaster) return model.masters();
+  return kind == kSecondMoment ? state.v.data() : state.m.data();
+}
+float* arena_of(model::Model* model, trainer::OptimizerState* state, const std::string& kind) {
+  if (kind == kMaster) return model->masters();
+  return kind == kSecondMoment ? state->v.data() : state->m.data();
+}
+
 // The arena slice of a tensor of optimizer.safetensors.
-const float* moment(const model::ParameterTable& table, const trainer::OptimizerState& state,
-                    const std::string& name) {
-  const bool second = name.rfind(kSecondMoment, 0) == 0;
-  const std::string parameter = name.substr(std::string(second ? kSecondMoment : kFirstMoment).size());
-  return (second ? state.v : state.m).data() + table.find(parameter)->offset;
+const float* optimizer_tensor(const model::Model& model, const trainer::OptimizerState& state,
+                              const std::string& name) {
+  for (const std::string& kind : optimizer_kinds(model)) {
+    if (name.rfind(kind, 0) == 0)
+      return arena_of(model, state, kind) + model.table().find(name.substr(kind.size()))->offset;
+  }
+  check_failed(__FILE__, __LINE__, "the name has a known kind", name);
 }
 
 }  // namespace
 
 Status write_checkpoint(checkpoint::CheckpointWriter writer, const CheckpointContents& contents) {
-  const model::ParameterTable& table = contents.network->table();
+  const model::Model& model = *contents.model;
   LOCKSTEP_ASSIGN_OR_RETURN(checkpoint::SafetensorsWriter * weights,
-                            writer.add_safetensors(checkpoint::kModelFile, model_specs(table)));
+                            writer.add_safetensors(checkpoint::kModelFile, model_specs(model)));
   for (const checkpoint::TensorInfo& info : weights->tensors()) {
     LOCKSTEP_RETURN_IF_ERROR(
-        weights->append(info.name, contents.network->at(table.find(info.name)->offset), info.size_bytes));
+        weights->append(info.name, model.weights(model.table().find(info.name)->offset), info.size_bytes));
   }
   LOCKSTEP_RETURN_IF_ERROR(weights->close());
   if (contents.optimizer != nullptr) {
     LOCKSTEP_ASSIGN_OR_RETURN(checkpoint::SafetensorsWriter * moments,
-                              writer.add_safetensors(checkpoint::kOptimizerFile, optimizer_specs(table)));
+                              writer.add_safetensors(checkpoint::kOptimizerFile, optimizer_specs(model)));
     for (const checkpoint::TensorInfo& info : moments->tensors()) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          moments->append(info.name, moment(table, *contents.optimizer, info.name), info.size_bytes));
+      LOCKSTEP_RETURN_IF_ERROR(moments->append(
+          info.name, optimizer_tensor(model, *contents.optimizer, info.name), info.size_bytes));
     }
     LOCKSTEP_RETURN_IF_ERROR(moments->close());
     LOCKSTEP_RETURN_IF_ERROR(writer.add_file(checkpoint::kStateFile, contents.state_json));
   }
+  const char* dtype = model.weight_type() == DType::kBF16 ? "bfloat16" : "float32";
   LOCKSTEP_RETURN_IF_ERROR(
-      writer.add_file(checkpoint::kConfigFile, model::config_json_for_float32(contents.config_json)));
+      writer.add_file(checkpoint::kConfigFile, model::config_json_for(contents.config_json, dtype)));
   if (!contents.side_folder.empty()) LOCKSTEP_RETURN_IF_ERROR(writer.copy_side_files(contents.side_folder));
   return writer.commit();
 }
 
-Result<int64_t> checkpoint_bytes(const model::ParameterTable& table, bool optimizer) {
-  LOCKSTEP_ASSIGN_OR_RETURN(int64_t bytes, checkpoint::safetensors_file_bytes(model_specs(table)));
+Result<int64_t> checkpoint_bytes(const model::Model& model, bool optimizer) {
+  LOCKSTEP_ASSIGN_OR_RETURN(int64_t bytes, checkpoint::safetensors_file_bytes(model_specs(model)));
   if (optimizer) {
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t moments,
-                              checkpoint::safetensors_file_bytes(optimizer_specs(table)));
+                              checkpoint::safetensors_file_bytes(optimizer_specs(model)));
     bytes += moments;
   }
   constexpr int64_t kSmallFiles = int64_t{16} << 20;  // tokenizer and the rest
   return bytes + kSmallFiles;
 }
 
-Status read_checkpoint(const std::string& folder, model::Network* network, trainer::OptimizerState* optimizer,
+Status read_checkpoint(const std::string& folder, model::Model* model, trainer::OptimizerState* optimizer,
                        std::string* state_json) {
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::open_checkpoint(folder));
-  LOCKSTEP_RETURN_IF_ERROR(
-      model::read_parameters(folder, network->table(), network->config().tied, network->arena()));
-  for (const model::Parameter& p : network->table().by_name()) {
-    for (const bool second : {false, true}) {
-      const std::string name = (second ? kSecondMoment : kFirstMoment) + p.name;
+  const model::ParameterTable& table = model->table();
+  if (model->profile() == model::Profile::kFp32)
+    LOCKSTEP_RETURN_IF_ERROR(model::read_parameters(folder, table, model->config().tied, model->masters()));
+  for (const std::string& kind : optimizer_kinds(*model)) {
+    for (const model::Parameter& p : table.by_name()) {
+      const std::string name = kind + p.name;
       LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::TensorInfo* info, saved.optimizer.get(name));
       if (info->shape != p.shape || info->dtype != DType::kF32) {
         return invalid("{}: {} is {}, expected {}", saved.optimizer.path(), name,
                        checkpoint::type_text(info->dtype, info->shape),
                        checkpoint::type_text(DType::kF32, p.shape));
       }
-      LOCKSTEP_RETURN_IF_ERROR(
-          saved.optimizer.read(name, (second ? optimizer->v : optimizer->m).data() + p.offset));
+      LOCKSTEP_RETURN_IF_ERROR(saved.optimizer.read(name, arena_of(model, optimizer, kind) + p.offset));
     }
   }
   const auto state = nlohmann::json::parse(saved.state, nullptr, false);

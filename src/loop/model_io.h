@@ -8,13 +8,13 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/status.h"
-#include "model/network.h"
+#include "model/model.h"
 #include "trainer/trainer.h"
 
 namespace lockstep::loop {
 
 struct CheckpointContents {
-  const model::Network* network = nullptr;
+  const model::Model* model = nullptr;
   const trainer::OptimizerState* optimizer = nullptr;  // null: a model only
   std::string config_json;                             // the model's config.json as it came
   std::string side_folder;  // tokenizer and other side files come from here; "": none
@@ -25,10 +25,10 @@ struct CheckpointContents {
 // intact.
 Status write_checkpoint(checkpoint::CheckpointWriter writer, const CheckpointContents& contents);
 // Bytes such a checkpoint takes on disk.
-Result<int64_t> checkpoint_bytes(const model::ParameterTable& table, bool optimizer);
+Result<int64_t> checkpoint_bytes(const model::Model& model, bool optimizer);
 
-// Weights, moments and state.json of a checkpoint of this model. The network still wants prepare().
-Status read_checkpoint(const std::string& folder, model::Network* network, trainer::OptimizerState* optimizer,
+// Masters, moments and state.json of a checkpoint of this model. The model still wants prepare().
+Status read_checkpoint(const std::string& folder, model::Model* model, trainer::OptimizerState* optimizer,
                        std::string* state_json);
 
 }  // namespace lockstep::loop

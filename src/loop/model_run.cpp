@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/model_run.h"
 
+#include <utility>
+
 #include "core/log.h"
 #include "loop/environment.h"
 #include "loop/machine.h"
@@ -9,13 +11,15 @@
 
 namespace lockstep::loop {
 
-Status ModelRun::load(const std::string& hf_checkpoint, const MachineConfig& machine) {
+Status ModelRun::load(const std::string& hf_checkpoint, model::Profile profile,
+                      const MachineConfig& machine) {
   LOCKSTEP_ASSIGN_OR_RETURN(context, make_context(machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(network, model::load_network(hf_checkpoint));
-  const model::ModelConfig& shape = network->config();
+  LOCKSTEP_ASSIGN_OR_RETURN(model, model::load_model(hf_checkpoint, profile));
+  const model::ModelConfig& shape = model->config();
   LOCKSTEP_ASSIGN_OR_RETURN(text, load_text_model(hf_checkpoint, shape.eos_ids, shape.vocab));
-  weights_digest =
-      model::combine_digests(model::digest_parameters(*context, network->table(), network->arena())).hex();
+  weights_digest = model::combine_digests(
+                       model::digest_parameters(*context, model->table(), std::as_const(*model).masters()))
+                       .hex();
   return ok_status();
 }
 
@@ -26,7 +30,7 @@ std::string ModelRun::header(const char* kind, const std::string& config, const 
       .add("lockstep_ledger", ledger::kLedgerVersion)
       .add("kind", kind)
       .add("numerics_version", numerics::kNumericsVersion)
-      .add("profile", "fp32")
+      .add("profile", model::profile_name(model->profile()))
       .add_json("config", config)
       .add_json("data", data)
       .add_json("checkpoint", checkpoint.text())
@@ -35,20 +39,20 @@ std::string ModelRun::header(const char* kind, const std::string& config, const 
 
 Status ModelRun::open(const RunFolderOptions& options, const std::string& header,
                       const MachineConfig& machine, const trainer::UpdateConfig& update) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(network->table(), true));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(*model, true));
   LOCKSTEP_RETURN_IF_ERROR(
       checkpoint::check_space(options.save.empty() ? options.run_dir : options.save, bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(folder, RunFolder::open(options, header));
-  state.m = Buffer<float>::zeros(network->table().arena_size());
-  state.v = Buffer<float>::zeros(network->table().arena_size());
+  state.m = Buffer<float>::zeros(model->table().arena_size());
+  state.v = Buffer<float>::zeros(model->table().arena_size());
   if (folder->resumed()) {
-    LOCKSTEP_RETURN_IF_ERROR(folder->load(network.get(), &state));
+    LOCKSTEP_RETURN_IF_ERROR(folder->load(model.get(), &state));
     log_info("going on from {} at step {}", folder->checkpoint_folder(), folder->first_step());
   }
   LOCKSTEP_RETURN_IF_ERROR(folder->add_environment(
       environment_json(machine, *context, folder->checkpoint_folder(), folder->last_sha256())));
-  network->prepare(*context, network->config().max_positions);
-  trainer = std::make_unique<trainer::Trainer>(network.get(), &state, update, machine.recompute_activations);
+  model->prepare(*context, model->config().max_positions);
+  trainer = std::make_unique<trainer::Trainer>(model.get(), &state, update, machine.recompute_activations);
   return ok_status();
 }
 

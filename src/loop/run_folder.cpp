@@ -210,10 +210,10 @@ Result<RunFolder> RunFolder::open(const RunFolderOptions& options, const std::st
   return folder;
 }
 
-Status RunFolder::load(model::Network* network, trainer::OptimizerState* optimizer) {
+Status RunFolder::load(model::Model* model, trainer::OptimizerState* optimizer) {
   LOCKSTEP_CHECK(resumed());
   std::string state;
-  return read_checkpoint(checkpoint_folder_, network, optimizer, &state);
+  return read_checkpoint(checkpoint_folder_, model, optimizer, &state);
 }
 
 Status RunFolder::add_metrics(const std::string& json_line) {
@@ -244,7 +244,7 @@ bool RunFolder::save_due(int64_t step) const {
   return options_.save_interval > 0 && (step + 1) % options_.save_interval == 0;
 }
 
-Status RunFolder::save(int64_t step, const model::Network& network, const trainer::OptimizerState& optimizer,
+Status RunFolder::save(int64_t step, const model::Model& model, const trainer::OptimizerState& optimizer,
                        const std::string& base_folder) {
   LOCKSTEP_RETURN_IF_ERROR(metrics_->sync());
   ledger::JsonObject state;
@@ -256,7 +256,7 @@ Status RunFolder::save(int64_t step, const model::Network& network, const traine
       .add("ledger_sha256", ledger_->last_sha256())
       .add("metrics_lines", metrics_lines_);
   CheckpointContents contents;
-  contents.network = &network;
+  contents.model = &model;
   contents.optimizer = &optimizer;
   LOCKSTEP_ASSIGN_OR_RETURN(contents.config_json, checkpoint::read_config_json(base_folder));
   contents.side_folder = base_folder;

@@ -37,7 +37,7 @@ class RunFolder {
   bool resumed() const { return checkpoint_step_.has_value(); }
   const std::string& checkpoint_folder() const { return checkpoint_folder_; }
   // Reads the checkpoint found; call only when resumed().
-  Status load(model::Network* network, trainer::OptimizerState* optimizer);
+  Status load(model::Model* model, trainer::OptimizerState* optimizer);
 
   void append(const ledger::LedgerRecord& record) { ledger_->append(record); }
   Status commit() { return ledger_->commit(); }
@@ -49,7 +49,7 @@ class RunFolder {
 
   bool save_due(int64_t step) const;
   // Call after commit(): the state holds the ledger's length and hash.
-  Status save(int64_t step, const model::Network& network, const trainer::OptimizerState& optimizer,
+  Status save(int64_t step, const model::Model& model, const trainer::OptimizerState& optimizer,
               const std::string& base_folder);
 
   const std::string& run_dir() const { return options_.run_dir; }

@@ -37,7 +37,7 @@ Status SftRun::load_data() {
   LOCKSTEP_ASSIGN_OR_RETURN(source_, PromptSource::load_demonstrations(config_.prompt, *run_.text));
   LOCKSTEP_ASSIGN_OR_RETURN(
       order_, make_prompt_order(config_.data_order, config_.shuffle, config_.seed, source_->rows()));
-  const int64_t limit = run_.network->config().max_positions;
+  const int64_t limit = run_.model->config().max_positions;
   for (int64_t row = 0; row < source_->rows(); ++row) {
     LOCKSTEP_ASSIGN_OR_RETURN(Demonstration pair, source_->demonstration(row));
     trainer::TrainSample sample;
@@ -54,7 +54,7 @@ Status SftRun::load_data() {
 }
 
 Status SftRun::prepare() {
-  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.machine));
+  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile, config_.machine));
   LOCKSTEP_RETURN_IF_ERROR(load_data());
   RunFolderOptions options;
   options.run_dir = config_.run_dir;
@@ -120,7 +120,7 @@ Status SftRun::loop() {
   for (int64_t n = run_.folder->first_step(); n < config_.num_steps; ++n) {
     LOCKSTEP_RETURN_IF_ERROR(step(n));
     if (run_.folder->save_due(n))
-      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.network, run_.state, config_.hf_checkpoint));
+      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
   }
   return ok_status();
 }

@@ -50,7 +50,7 @@ class TrainRun {
   const TrainConfig& config_;
   ModelRun run_;
   std::unique_ptr<tasks::Grader> grader_;
-  std::unique_ptr<model::Network> reference_;
+  std::unique_ptr<model::Model> reference_;
   std::optional<PromptSource> prompts_;
   std::optional<data::PromptOrder> order_;
   std::optional<Evaluator> evaluator_;
@@ -75,7 +75,7 @@ Status TrainRun::load_data() {
 // Before anything is written: the longest prompt and response must fit the model's positions.
 Status TrainRun::check_lengths() const {
   const auto fits = [&](const std::string& data, int64_t prompt, const char* option, int64_t response) {
-    const int64_t limit = run_.network->config().max_positions;
+    const int64_t limit = run_.model->config().max_positions;
     if (prompt + response <= limit) return ok_status();
     return invalid(
         "{} {}: with the longest prompt of {} ({} tokens) it exceeds max_position_embeddings {}; {} at most",
@@ -91,8 +91,9 @@ Status TrainRun::check_lengths() const {
 Status TrainRun::load_reference() {
   if (config_.update.loss.kl_loss_coef == 0) return ok_status();
   LOCKSTEP_ASSIGN_OR_RETURN(
-      reference_, model::load_network(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load));
-  if (reference_->table().arena_size() != run_.network->table().arena_size()) {
+      reference_, model::load_model(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load,
+                                    config_.profile));
+  if (reference_->table().arena_size() != run_.model->table().arena_size()) {
     return invalid("--ref-load {}: is a model of another shape than --hf-checkpoint", config_.ref_load);
   }
   return ok_status();
@@ -100,7 +101,7 @@ Status TrainRun::load_reference() {
 
 Status TrainRun::prepare() {
   LOCKSTEP_ASSIGN_OR_RETURN(grader_, tasks::make_grader(config_.rm_type));
-  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.machine));
+  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile, config_.machine));
   LOCKSTEP_RETURN_IF_ERROR(load_data());
   LOCKSTEP_RETURN_IF_ERROR(load_reference());
   RunFolderOptions options;
@@ -114,8 +115,8 @@ Status TrainRun::prepare() {
   data.add_json("prompts", prompts_->identity_json()).add_json("eval", evaluator_->identity_json());
   const std::string header = run_.header("train", identity_json(config_, run_.text->end_ids), data.text());
   LOCKSTEP_RETURN_IF_ERROR(run_.open(options, header, config_.machine, config_.update));
-  if (reference_) reference_->prepare(*run_.context, run_.network->config().max_positions);
-  engine_ = std::make_unique<rollout::Engine>(*run_.network, config_.machine.engine);
+  if (reference_) reference_->prepare(*run_.context, run_.model->config().max_positions);
+  engine_ = std::make_unique<rollout::Engine>(*run_.model, config_.machine.engine);
   return ok_status();
 }
 
@@ -131,7 +132,7 @@ std::string TrainRun::progress_head(int64_t step) const {
 
 Status TrainRun::evaluate(int64_t record_step, int64_t updates) {
   const SampleContext sample{run_.context.get(), &*run_.text, engine_.get(), grader_.get(),
-                             run_.network->config().vocab};
+                             run_.model->config().vocab};
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<EvalResult> results,
                             evaluator_->run(sample, config_.seed, updates, &run_.progress));
   ledger::JsonObject metrics;
@@ -169,7 +170,7 @@ Result<SampledBatch> TrainRun::rollout(int64_t step) {
     batch.prompts.push_back({row, ordinal, prompts_->prompt(row)});
   }
   const SampleContext sample{run_.context.get(), &*run_.text, engine_.get(), grader_.get(),
-                             run_.network->config().vocab};
+                             run_.model->config().vocab};
   const auto settings =
       generation_settings(sample, config_.sampling, config_.seed, numerics::Purpose::kRollout);
   const auto start = Clock::now();
@@ -227,7 +228,7 @@ Result<std::vector<trainer::TrainSample>> TrainRun::train_samples(const SampledB
   bytes.add(advantages);
   run_.folder->append(step_record(step, "advantages", bytes.digest()));
   if (reference_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.context, *reference_, samples,
+    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.context, reference_.get(), samples,
                                                                    config_.sampling.temperature,
                                                                    config_.machine.max_tokens_per_gpu));
     RecordBytes reference;
@@ -334,7 +335,7 @@ Status TrainRun::loop() {
   for (int64_t n = first; n < config_.num_rollout; ++n) {
     LOCKSTEP_RETURN_IF_ERROR(step(n));
     if (run_.folder->save_due(n))
-      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.network, run_.state, config_.hf_checkpoint));
+      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
     if (eval_due(n)) LOCKSTEP_RETURN_IF_ERROR(evaluate(n, n + 1));
   }
   return ok_status();

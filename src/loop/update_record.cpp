@@ -29,23 +29,25 @@ ledger::LedgerRecord step_record(int64_t step, const char* phase, const numerics
 Result<trainer::UpdateMetrics> record_update(const UpdateTarget& target,
                                              const trainer::UpdateRequest& request, int64_t step) {
   const cpu::Context& context = *target.context;
-  const model::ParameterTable& table = target.network->table();
+  const model::ParameterTable& table = target.model->table();
   LOCKSTEP_ASSIGN_OR_RETURN(trainer::UpdateMetrics metrics,
                             target.trainer->compute_gradient(context, request));
-  ledger::LedgerRecord gradients = tensor_record(
-      step, "gradients", model::digest_gradient(context, table, target.trainer->gradient().data()));
+  ledger::LedgerRecord gradients =
+      tensor_record(step, "gradients", target.trainer->learner().gradient_digests(context));
   LOCKSTEP_RETURN_IF_ERROR(target.trainer->apply(context, request, &metrics));
   gradients.add("update", request.update)
       .add("grad_norm", metrics.grad_norm)
       .add("lr", metrics.lr)
       .add("loss", metrics.loss);
   target.folder->append(gradients);
-  target.folder->append(
-      tensor_record(step, "weights", model::digest_parameters(context, table, target.network->arena())));
+  target.folder->append(tensor_record(step, "weights", target.model->weight_digests(context)));
   model::NamedDigests moments;
   append_with_prefix("exp_avg.", model::digest_parameters(context, table, target.state->m.data()), &moments);
   append_with_prefix("exp_avg_sq.", model::digest_parameters(context, table, target.state->v.data()),
                      &moments);
+  if (target.model->profile() == model::Profile::kBf16)
+    append_with_prefix("master.", model::digest_parameters(context, table, target.model->masters()),
+                       &moments);
   target.folder->append(tensor_record(step, "optimizer", std::move(moments)));
   return metrics;
 }

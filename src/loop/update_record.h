@@ -13,7 +13,7 @@ ledger::LedgerRecord step_record(int64_t step, const char* phase, const numerics
 
 struct UpdateTarget {
   const cpu::Context* context = nullptr;
-  const model::Network* network = nullptr;
+  const model::Model* model = nullptr;
   const trainer::OptimizerState* state = nullptr;
   trainer::Trainer* trainer = nullptr;
   RunFolder* folder = nullptr;

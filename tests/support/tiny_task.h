@@ -71,11 +71,12 @@ struct TinyTask {
 };
 
 // Fails the test process when a file can not be made.
-inline TinyTask make_tiny_task(const std::string& folder) {
+inline TinyTask make_tiny_task(const std::string& folder,
+                               const std::string& config_json = demo::model_config_json()) {
   const auto must = [](const Status& status) { LOCKSTEP_CHECK(status.ok(), status.message()); };
   must(remove_all(folder));
   must(make_directories(folder + "/tokenizer"));
-  must(write_file_atomic(folder + "/config.json", demo::model_config_json()));
+  must(write_file_atomic(folder + "/config.json", config_json));
   must(write_file_atomic(folder + "/tokenizer/tokenizer.json", demo::tokenizer_json()));
   must(write_file_atomic(folder + "/tokenizer/tokenizer_config.json", demo::tokenizer_config_json()));
   const demo::ProblemSet problems = demo::make_problems(11, 6);

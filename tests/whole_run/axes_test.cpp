@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promise on whole runs: every free option, and kill -9 at any moment, leaves ledger, samples and
-// checkpoints byte for byte the same.
+// checkpoints byte for byte the same. Built once a profile (tests/CMakeLists.txt).
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,6 +18,7 @@ namespace lockstep::testing {
 namespace {
 
 constexpr int64_t kSteps = 4;
+constexpr const char* kProfile = LOCKSTEP_TEST_PROFILE;
 
 // Everything of a run that may not change: path -> contents or hash.
 std::vector<std::pair<std::string, std::string>> fingerprint(const std::string& run) {
@@ -38,11 +39,10 @@ std::vector<std::pair<std::string, std::string>> fingerprint(const std::string& 
 class Axes : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    task_ =
-        new TinyTask(make_tiny_task(::testing::TempDir() + "lockstep_axes_" + std::to_string(::getpid())));
+    task_ = new TinyTask(make_tiny_task(::testing::TempDir() + "lockstep_axes_" + std::string(kProfile) +
+                                        std::to_string(::getpid())));
     const std::string run = task_->folder + "/base";
-    const ProgramResult result =
-        run_program(task_->train(run, {"--threads", "1"}), task_->folder + "/base_log");
+    const ProgramResult result = run_program(train(run, {"--threads", "1"}), task_->folder + "/base_log");
     ASSERT_EQ(result.exit_code, 0) << result.err;
     base_ = new std::vector<std::pair<std::string, std::string>>(fingerprint(run));
   }
@@ -52,9 +52,13 @@ class Axes : public ::testing::Test {
     delete base_;
   }
 
+  static Arguments train(const std::string& run, Arguments options = {}) {
+    options.insert(options.end(), {"--profile", kProfile});
+    return task_->train(run, options);
+  }
   static void expect_same(const std::string& name, const Arguments& options) {
     const std::string run = task_->folder + "/" + name;
-    const ProgramResult result = run_program(task_->train(run, options), run + "_log");
+    const ProgramResult result = run_program(train(run, options), run + "_log");
     ASSERT_EQ(result.exit_code, 0) << name << ": " << result.err;
     compare(name, run);
     ASSERT_TRUE(remove_all(run).ok());
@@ -80,6 +84,8 @@ TEST_F(Axes, TheRunIsNotTrivial) {
   EXPECT_NE(metrics.find("\"rollout/zero_std/ratio\":0,"), std::string::npos) << metrics;
   EXPECT_NE(metrics.find("\"train/trained_samples\":20"), std::string::npos) << metrics;
   EXPECT_NE(metrics.find("\"train/train_rollout_logprob_abs_diff\":0,"), std::string::npos) << metrics;
+  const std::string ledger = read_file(task_->folder + "/base/ledger.jsonl").value();
+  EXPECT_NE(ledger.find(std::string("\"profile\":\"") + kProfile + "\""), std::string::npos);
 }
 
 TEST_F(Axes, Rerun) {
@@ -141,7 +147,7 @@ TEST_F(Axes, KilledAtRandomMomentsAndResumed) {
     if (round % 6 == 0) {
       ASSERT_TRUE(remove_all(run).ok());
     }
-    const pid_t pid = start_program(task_->train(run), run + "_log");
+    const pid_t pid = start_program(train(run), run + "_log");
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(600'000)));
     if (::kill(pid, SIGKILL) == 0) ++kills;
     int status = 0;
@@ -152,7 +158,7 @@ TEST_F(Axes, KilledAtRandomMomentsAndResumed) {
       ASSERT_TRUE(remove_all(run).ok());
     }
   }
-  const ProgramResult result = run_program(task_->train(run), run + "_log");
+  const ProgramResult result = run_program(train(run), run + "_log");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   compare("killed", run);
   const std::vector<std::string> names = list_directory(run).value();
@@ -162,7 +168,7 @@ TEST_F(Axes, KilledAtRandomMomentsAndResumed) {
 TEST_F(Axes, ResumeAfterEveryStep) {
   const std::string run = task_->folder + "/stepwise";
   for (int64_t n = 1; n <= kSteps; ++n) {
-    Arguments options = task_->train(run);
+    Arguments options = train(run);
     for (size_t i = 0; i < options.size(); ++i) {
       if (options[i] == "--num-rollout") options[i + 1] = std::to_string(n);
     }
