@@ -7,6 +7,10 @@ if(NOT LOCKSTEP_CUDA STREQUAL "off")
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "")
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # named in the flags: the suffix a of sm_90a matters
     enable_language(CUDA)
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 with nvcc 12 or 13
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(LOCKSTEP_HAS_CUDA ON)
