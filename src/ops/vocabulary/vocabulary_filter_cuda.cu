@@ -172,7 +172,7 @@ __device__ __forceinline__ uint64_t share_of(uint64_t share, uint64_t all) {
 }
 
 __global__ void __launch_bounds__(kThreads) draw_filtered(SampleArguments a) {
-  extern __shared__ alignas(16) char dynamic[];
+  extern __shared__ uint4 dynamic[];
   auto* memory = reinterpret_cast<Memory*>(dynamic);
   const int64_t row_number = blockIdx.x;
   SampledRow row = {a.logits + row_number * a.ld,
