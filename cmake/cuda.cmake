@@ -7,6 +7,10 @@ if(NOT LOCKSTEP_CUDA STREQUAL "off")
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "")
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # named in the flags: the suffix a of sm_90a matters
     enable_language(CUDA)
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 with nvcc 12 or 13
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(LOCKSTEP_HAS_CUDA ON)
@@ -20,7 +24,8 @@ message(STATUS "GPU backend: ${LOCKSTEP_HAS_CUDA}")
 # Hopper only: wgmma and TMA. Files named *_bf16_cuda.cu; all others are built for 8.0 and later too.
 set(LOCKSTEP_CUDA_HOPPER -gencode=arch=compute_90a,code=sm_90a)
 set(LOCKSTEP_CUDA_ANY -gencode=arch=compute_80,code=compute_80 -gencode=arch=compute_90a,code=sm_90a)
-set(LOCKSTEP_CUDA_FLAGS --fmad=false --expt-relaxed-constexpr -Xcompiler=-ffp-contract=off -Xcompiler=-Wall,-Wextra -Werror=all-warnings)
+# FMT_USE_CONSTEXPR: fmt 9 does not trust nvcc with it and then does not compile.
+set(LOCKSTEP_CUDA_FLAGS --fmad=false -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -Xcompiler=-ffp-contract=off -Xcompiler=-Wall,-Wextra -Werror=all-warnings)
 
 # lockstep_cuda_sources(TARGET FILES...): adds .cu files to a library.
 function(lockstep_cuda_sources target)
