@@ -10,6 +10,12 @@
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
 
+#ifndef V_DQ
+#define V_DQ 2
+#endif
+#ifndef V_KEY
+#define V_KEY 2
+#endif
 namespace lockstep::ops {
 namespace attention {
 namespace {
@@ -173,10 +179,7 @@ struct KeyWeights {
                                                        uint32_t (&p)[16]) {
     const int column = 2 * (own % 4);
     const int row = own / 32 * 16 + own % 32 / 4;
-    float least = INFINITY;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) least = fminf(least, dots[i]);
-    const bool plain = !diagonal && least * scale >= top;
+    const bool plain = !diagonal && least_of(dots) * scale >= top;
     if (__all_sync(0xFFFFFFFFU, plain)) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -192,6 +195,7 @@ struct KeyWeights {
       }
       return;
     }
+    const int visible = diagonal ? column - row : kRows;
     const int first = diagonal ? own / 32 * 2 : 0;  // columns before 8 * first are masked for the whole warp
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -204,8 +208,8 @@ struct KeyWeights {
       for (int e = 0; e < 4; ++e) {
         const float s = dots[4 * j + e] * scale;
         const float t = shifted(s);
-        const bool none = (diagonal && row + 8 * (e / 2) > 8 * j + column + e % 2) ||
-                          t - numerics::kRoundEvenMagic < (e % 2 == 0 ? floor.x : floor.y);
+        const bool none = (8 * (e / 2) - 8 * j - e % 2 > visible) |
+                          (t - numerics::kRoundEvenMagic < (e % 2 == 0 ? floor.x : floor.y));
         const float x = weight(s, t, e % 2 == 0 ? bits.x : bits.y);
         w[e] = none ? 0.0F : x;
       }
@@ -250,9 +254,9 @@ __device__ __forceinline__ void mma_group(float (&acc)[kOut][32], const uint32_t
 }
 
 // Shared memory: k, v; stages of q, dO and their statistics; where slices are several, sums waiting for the
-// rotation and those of dv; where chunks may be several, totals. One warpgroup.
+// rotation; where chunks may be several, totals. One warpgroup.
 template <int kPanels, int kOut, bool kChunks>
-__global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const BackwardArguments a) {
+__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? V_KEY : 1) key_gradient_kernel(const BackwardArguments a) {
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   constexpr int kSlices = kPanels / kOut;
   constexpr int kTileBytes = kPanels * kPanelBytes;
@@ -278,19 +282,24 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
   auto* tiles = reinterpret_cast<QueryTile*>(stages + kStages * 2 * kTileBytes);
   auto* rest = reinterpret_cast<char*>(tiles + kStages);
   auto* staged = reinterpret_cast<float*>(kSlices == 1 ? k : rest);
-  auto* staged_dv = reinterpret_cast<float*>(kSlices == 1 ? stages : rest + 2 * kTileBytes);
-  auto* total =
-      reinterpret_cast<float*>(kSlices == 1 ? rest : rest + 2 * kTileBytes + 2 * kOut * kPanelBytes) + own;
+  auto* staged_dv = reinterpret_cast<float*>(stages);
+  auto* total = reinterpret_cast<float*>(kSlices == 1 ? rest : rest + 2 * kTileBytes) + own;
 
+  // Steps are loaded in order: of which head and block of queries.
+  int next_head = 0;
+  int next_block = 0;
   const auto load_queries = [&](int step) {
-    const int head = kv_head * group + step / blocks;
-    const int query0 = key0 + step % blocks * kRows;
+    const int head = kv_head * group + next_head;
+    const int query0 = key0 + next_block * kRows;
+    if (++next_block == blocks) {
+      next_block = 0;
+      ++next_head;
+    }
     const int queries = min(kRows, rows - query0);
     char* q = stages + step % kStages * 2 * kTileBytes;
-    load_tile<kPanels>(q, a.q + (begin + query0) * a.ld + head * a.d, a.ld, 0, queries, a.d, a.vector, own,
-                       kWarpgroup);
-    load_tile<kPanels>(q + kTileBytes, a.d_out + (begin + query0) * a.ldo + head * a.d, a.ldo, 0, queries, a.d,
-                       a.vector, own, kWarpgroup);
+    load_tile<kPanels, kWarpgroup>(q, a.q + (begin + query0) * a.ld + head * a.d, a.ld, 0, queries, a.d, a.vector, own);
+    load_tile<kPanels, kWarpgroup>(q + kTileBytes, a.d_out + (begin + query0) * a.ldo + head * a.d, a.ldo, 0, queries, a.d,
+                       a.vector, own);
     const int64_t at = head * a.statistics.rows + begin + query0;
     QueryTile& tile = tiles[step % kStages];
     if (own < 32) {
@@ -305,8 +314,8 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
   };
 
   const int64_t key_row = begin + key0;
-  load_tile<kPanels>(k, a.k + key_row * a.ld + kv_head * a.d, a.ld, 0, there, a.d, a.vector, own, kWarpgroup);
-  load_tile<kPanels>(v, a.v + key_row * a.ld + kv_head * a.d, a.ld, 0, there, a.d, a.vector, own, kWarpgroup);
+  load_tile<kPanels, kWarpgroup>(k, a.k + key_row * a.ld + kv_head * a.d, a.ld, 0, there, a.d, a.vector, own);
+  load_tile<kPanels, kWarpgroup>(v, a.v + key_row * a.ld + kv_head * a.d, a.ld, 0, there, a.d, a.vector, own);
   const int to_write = min(kRows, padded - key0);
   Bf16* to = a.d_qkv + key_row * a.ld + (a.heads + kv_head) * a.d;
 
@@ -317,6 +326,9 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
 #pragma unroll
     for (int i = 0; i < kOut * 32; ++i) dk[i / 32][i % 32] = dv[i / 32][i % 32] = 0.0F;
     int chunk = 0;
+    int in_group = 0;  // of the step: the head
+    int at_block = 0;  // and the block of queries
+    next_head = next_block = 0;
     load_queries(0);
     for (int step = 0; step < steps; ++step) {
       const char* q = stages + step % kStages * 2 * kTileBytes;
@@ -334,21 +346,21 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
       mma_tiles<kPanels>(dp, v, d_out);
       mma_commit();
       // The highest floor of the tile's queries.
-      const int left = padded - key0 - step % blocks * kRows - own % 32;
+      const int left = padded - key0 - at_block * kRows - own % 32;
       float top = fmaxf(left > 0 ? tile.floor[own % 32] : -INFINITY,
                         left > 32 ? tile.floor[own % 32 + 32] : -INFINITY);
 #pragma unroll
       for (int width = 1; width < 32; width *= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, width));
       mma_wait<1>();
-      const bool diagonal = step % blocks == 0;
+      const bool diagonal = at_block == 0;
       uint32_t p[16];
       uint32_t ds[16];
       KeyWeights::probabilities(dots, a.scale, tile, top, diagonal, own, p);
       if constexpr (kChunks) {
         mma_wait<0>();
         KeyWeights::differences(dp, p, tile, own, ds);
-        const int query0 = step % blocks * kRows;  // from the block's start
-        const int first_group = (step / blocks * (padded - key0) + query0) / 16;
+        const int query0 = at_block * kRows;  // from the block's start
+        const int first_group = (in_group * (padded - key0) + query0) / 16;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           if (key0 + query0 + 16 * i < padded && (first_group + i) / a.chunk_groups != chunk) {
@@ -379,6 +391,10 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
         __syncthreads();
         if (step + 1 < steps) load_queries(step + 1);
       }
+      if (++at_block == blocks) {
+        at_block = 0;
+        ++in_group;
+      }
     }
     if (kChunks && chunk != 0) {
 #pragma unroll
@@ -394,6 +410,7 @@ __global__ void __launch_bounds__(kWarpgroup, 1) key_gradient_kernel(const Backw
     const int columns = min(kOut * 64, a.d - first_panel * 64);
     store(staged_dv, kOut * 64, there, to_write, columns, nullptr, nullptr, 0,
           to + static_cast<int64_t>(a.kv_heads) * a.d + first_panel * 64, a.ld, a.vector_out, own);
+    __syncthreads();
   }
   store(staged, kWidth, there, to_write, a.d, a.rope.cos, a.rope.sin, key0, to, a.ld, a.vector_out, own);
 }
@@ -439,8 +456,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
     char* k = stages + key_block % kStages * 2 * kTileBytes;
     const int64_t at = (begin + key_block * kRows) * a.ld + kv_head * a.d;
     const int keys = min(kRows, rows - key_block * kRows);
-    load_tile<kPanels>(k, a.k + at, a.ld, 0, keys, a.d, a.vector, thread, kGroups * kWarpgroup);
-    load_tile<kPanels>(k + kTileBytes, a.v + at, a.ld, 0, keys, a.d, a.vector, thread, kGroups * kWarpgroup);
+    load_tile<kPanels, kGroups * kWarpgroup>(k, a.k + at, a.ld, 0, keys, a.d, a.vector, thread);
+    load_tile<kPanels, kGroups * kWarpgroup>(k + kTileBytes, a.v + at, a.ld, 0, keys, a.d, a.vector, thread);
     copy_commit();
   };
 
@@ -451,9 +468,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
   float difference[2] = {0.0F, 0.0F};
   float floor[2] = {-numerics::kMaxScore, -numerics::kMaxScore};
   if (active) {
-    load_tile<kPanels>(q, a.q + row0 * a.ld + head * a.d, a.ld, 0, there, a.d, a.vector, own, kWarpgroup);
-    load_tile<kPanels>(d_out, a.d_out + row0 * a.ldo + head * a.d, a.ldo, 0, there, a.d, a.vector, own,
-                       kWarpgroup);
+    load_tile<kPanels, kWarpgroup>(q, a.q + row0 * a.ld + head * a.d, a.ld, 0, there, a.d, a.vector, own);
+    load_tile<kPanels, kWarpgroup>(d_out, a.d_out + row0 * a.ldo + head * a.d, a.ldo, 0, there, a.d, a.vector, own);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (row + 8 * i >= there) continue;
@@ -488,11 +504,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
         mma_commit();
         mma_wait<1>();
         const bool diagonal = key_block == block;
-        float least = INFINITY;
-#pragma unroll
-        for (int i = 0; i < 32; ++i) least = fminf(least, dots[i]);
         uint32_t p[16];
-        if (__all_sync(0xFFFFFFFFU, !diagonal && least * a.scale >= top)) {
+        if (__all_sync(0xFFFFFFFFU, !diagonal && least_of(dots) * a.scale >= top)) {
 #pragma unroll
           for (int i = 0; i < 16; ++i) {
             const float s = dots[2 * i] * a.scale;
@@ -500,6 +513,7 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
             p[i] = pack(weight(s, shifted(s), bits[i % 2]), weight(s_next, shifted(s_next), bits[i % 2]));
           }
         } else {
+          const int visible = diagonal ? row - 2 * (lane % 4) : kRows;
           const int last = diagonal ? own / 32 * 2 + 1 : 7;  // columns after it are masked for the whole warp
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
@@ -510,8 +524,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
             for (int e = 0; e < 4; ++e) {
               const float s = dots[4 * j + e] * a.scale;
               const float t = shifted(s);
-              const bool none = (diagonal && 8 * j + 2 * (lane % 4) + e % 2 > row + 8 * (e / 2)) ||
-                                t - numerics::kRoundEvenMagic < floor[e / 2];
+              const bool none = (8 * j + e % 2 - 8 * (e / 2) > visible) |
+                                (t - numerics::kRoundEvenMagic < floor[e / 2]);
               const float x = weight(s, t, bits[e / 2]);
               w[e] = none ? 0.0F : x;
             }
@@ -550,7 +564,7 @@ template <int kPanels, int kOut, bool kChunks>
 void launch_keys(const cuda::Context& context, const BackwardArguments& a, unsigned blocks) {
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   int bytes = (2 + 2 * kStages) * kPanels * kPanelBytes + kStages * static_cast<int>(sizeof(QueryTile));
-  if (kPanels != kOut) bytes += (2 * kPanels + 2 * kOut) * kPanelBytes;
+  if (kPanels != kOut) bytes += 2 * kPanels * kPanelBytes;
   if (kChunks) bytes += 4 * kOut * kPanelBytes;
   auto* kernel = key_gradient_kernel<kPanels, kOut, kChunks>;
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
@@ -636,7 +650,7 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   }
   if (a.d <= 64) {
     if (a.heads == a.kv_heads) return attention::launch_queries<1, 1, 1>(context, a, blocks);
-    return attention::launch_queries<1, 1, 2>(context, a, blocks);
+    return attention::launch_queries<1, 1, V_DQ>(context, a, blocks);
   }
   if (a.d <= 128) return attention::launch_queries<2, 2, 1>(context, a, blocks);
   attention::launch_queries<4, 1, 1>(context, a, blocks);

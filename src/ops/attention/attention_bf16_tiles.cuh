@@ -38,35 +38,41 @@ __device__ __forceinline__ void copy_commit() {
 __device__ __forceinline__ void copy_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
+template <int kPending>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
 // What this thread wrote to shared memory becomes visible to wgmma (with the barrier that follows).
 __device__ __forceinline__ void fence_to_tensor_core() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Rows [low, high) of 64 rows at `from` (row stride ld, d columns) by `threads` threads; all else of the tile is
+// Rows [low, high) of 64 rows at `from` (row stride ld, d columns) by kThreads threads; all else of the tile is
 // zero. vector: rows are 16-byte aligned and d is a multiple of 8; asynchronous then.
-template <int kPanels>
+template <int kPanels, int kThreads>
 __device__ __forceinline__ void load_tile(char* tile, const Bf16* from, int64_t ld, int low, int high, int d,
-                                          bool vector, int thread, int threads) {
-  constexpr int kChunks = 8 * kPanels;  // of a row
+                                          bool vector, int thread) {
+  constexpr int kChunks = 8 * kPanels;       // of a row
+  constexpr int kStep = kThreads / kChunks;  // rows at a time
+  const int chunk = thread % kChunks;
+  const int first = thread / kChunks;
   if (vector) {
-    const uint32_t base = shared_address(tile);
-#pragma unroll 4
-    for (int i = thread; i < kRows * kChunks; i += threads) {
-      const int row = i / kChunks;
-      const int chunk = i % kChunks;
-      const bool there = row >= low && row < high && chunk * 8 < d;
-      const uint32_t to =
-          base + (chunk / 8) * kPanelBytes + row * 128 + (((chunk % 8) ^ (row & 7)) << 4);
-      copy_16(to, there ? from + row * ld + chunk * 8 : from, there);
+    const uint32_t base = shared_address(tile) + chunk / 8 * kPanelBytes;
+    const Bf16* source = from + first * ld + chunk * 8;
+    const bool column = chunk * 8 < d;
+#pragma unroll
+    for (int i = 0; i < kRows / kStep; ++i) {
+      const int row = first + i * kStep;
+      copy_16(base + row * 128 + ((chunk % 8 ^ (row & 7)) << 4), source, column && row >= low && row < high);
+      source += kStep * ld;
     }
   } else {
-    for (int i = thread; i < kRows * kChunks * 8; i += threads) {
+#pragma unroll 1
+    for (int i = thread; i < kRows * kChunks * 8; i += kThreads) {
       const int row = i / (kChunks * 8);
       const int column = i % (kChunks * 8);
-      const int chunk = column / 8;
       const bool there = row >= low && row < high && column < d;
-      char* to = tile + (chunk / 8) * kPanelBytes + row * 128 + (((chunk % 8) ^ (row & 7)) << 4) + column % 8 * 2;
+      char* to = tile + column / 64 * kPanelBytes + row * 128 + ((column / 8 % 8 ^ (row & 7)) << 4) + column % 8 * 2;
       *reinterpret_cast<Bf16*>(to) = there ? from[row * ld + column] : Bf16{0};
     }
   }
@@ -164,9 +170,24 @@ __device__ __forceinline__ float weight(float s, float t, uint32_t scale) {
 __device__ __forceinline__ uint32_t exponent_bits(float m) {
   return static_cast<uint32_t>(static_cast<int>(m)) << 23;
 }
-// x * 2^e, e <= 0 an integer as a float.
-__device__ __forceinline__ float lowered(float x, float e) {
-  return numerics::scale_by_pow2(x, e < -127.0F ? -127 : static_cast<int>(e));
+// scale_by_pow2(x, e) for e <= 0, an integer as a float.
+struct Lowering {
+  float factor;
+  bool to_zero;
+  __device__ __forceinline__ explicit Lowering(float e)
+      : factor(numerics::pow2f(static_cast<int>(fmaxf(e, -126.0F)))), to_zero(e < -126.0F) {}
+  __device__ __forceinline__ float operator()(float x) const {
+    const float product = x * factor;
+    return to_zero ? 0.0F : product;
+  }
+};
+
+// The least of 32 numbers, NaN left out.
+__device__ __forceinline__ float least_of(const float (&x)[32]) {
+  float least[4] = {x[0], x[1], x[2], x[3]};
+#pragma unroll
+  for (int i = 4; i < 32; ++i) least[i % 4] = fminf(least[i % 4], x[i]);
+  return fminf(fminf(least[0], least[1]), fminf(least[2], least[3]));
 }
 
 __device__ __forceinline__ float quad_max(float x) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rollout: rows into pages, and attention of one query a sequence. A thread block takes a segment of one sequence
-// and key/value head for all query heads that read it (16 at most): scores of all its blocks at once, then the
-// running maxima, the weights, and the chains of o, each warp for its columns.
+// and key/value head for all query heads that read it (16 at most): scores of 8 blocks at once, then their weights
+// by the running maximum, then the chains of o, each warp for its columns.
 #include <algorithm>
 
 #include "device/cuda/launch.h"
@@ -13,12 +13,10 @@ namespace lockstep::ops {
 namespace attention {
 namespace {
 
-constexpr int kDecodeThreads = 256;
+constexpr int kDecodeThreads = 128;
 constexpr int kDecodeWarps = kDecodeThreads / 32;
-
-// Blocks of keys that are in shared memory together.
-template <int kPanels>
-constexpr int kRoundBlocks = kPanels > 2 ? 4 : 8;
+constexpr int kRoundBlocks = 8;  // of keys whose scores are in shared memory together
+constexpr int kValueTiles = 4;   // of values in shared memory, a ring
 
 struct DecodeArguments {
   KvPagesCuda pages;
@@ -52,12 +50,14 @@ __device__ __forceinline__ void mma_small(float (&acc)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// kWide: more than 8 query heads, rows 8 .. 15 of the small products are used.
+// kWide: more than 8 query heads, rows 8 .. 15 of the small products are used. Each of the three parts of a round
+// keeps M of its heads itself.
 template <int kPanels, bool kWide>
-__global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 2 : 1) decode_kernel(const DecodeArguments a) {
-  constexpr int kHeads = kWide ? 16 : 8;
+__global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_kernel(const DecodeArguments a) {
+  constexpr int kHalves = kWide ? 2 : 1;
+  constexpr int kHeads = 8 * kHalves;
   constexpr int kSteps = 4 * kPanels;
-  constexpr int kTiles = kPanels;  // of 8 columns of o, a warp
+  constexpr int kTileBytes = kPanels * kPanelBytes;
   extern __shared__ __align__(1024) char memory[];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
@@ -75,16 +75,16 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 2 : 1) decode_k
   if (first_key >= keys) return;
   const int end_key = min(keys, first_key + segment_keys);
   const bool alone = keys <= segment_keys;
+  const int32_t* table = a.pages.table + a.sequence[row] * a.pages.max_pages;
+  const Bf16* base = a.pages.base + static_cast<int64_t>(kv_head) * kRows * a.d;
 
   const int width = a.round_blocks * kRows;
-  const int score_stride = width + 4;
-  const int weight_stride = width + 8;
-  char* values = memory;  // round_blocks tiles
-  auto* scores = reinterpret_cast<float*>(values + a.round_blocks * kPanels * kPanelBytes);  // [kHeads]
-  auto* weights = reinterpret_cast<Bf16*>(scores + kHeads * score_stride);                  // [kHeads]
-  auto* maxima = reinterpret_cast<float*>(weights + kHeads * weight_stride);  // [kHeads][8]: M of a block
-  float* before = maxima + kHeads * 8;                                         // [kHeads]: M before the round
-  float* sum = before + kHeads;                                                // [kHeads]: l
+  const int stride = width + 4;
+  char* values = memory;                                                       // kValueTiles tiles
+  auto* scores = reinterpret_cast<float*>(values + kValueTiles * kTileBytes);  // [kHeads][stride]: s, then p
+  float* maxima = scores + kHeads * stride;                                    // [kHeads][8]: largest n of a block
+  float* sum = maxima + kHeads * 8;                                            // [kHeads]: l
+  float* last = sum + kHeads;                                                  // [kHeads]: M
 
   // Rows of q as operands.
   uint32_t q[kSteps][4];
@@ -99,171 +99,179 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 2 : 1) decode_k
       q[step][half + 2] = both.y;
     }
   }
-  const int32_t* table = a.pages.table + a.sequence[row] * a.pages.max_pages;
-  const int64_t head_offset = static_cast<int64_t>(kv_head) * kRows * a.d;
-  if (thread < kHeads) before[thread] = kUndefined;
-  float lane_sum = 0.0F;  // thread 8h + i < 8 * kHeads: lane i of head h
-  float o[kTiles][4];
+  float weight_m[kHalves];  // of head thread / 16 + 8 * half
+  float value_m[kHalves];   // of head lane / 4 + 8 * half
+  float lane_m = kUndefined;
+  float lane_sum = 0.0F;  // thread 8h + i: lane i of head h
+  float o[kPanels][2][4];
 #pragma unroll
-  for (int i = 0; i < kTiles * 4; ++i) o[i / 4][i % 4] = 0.0F;
+  for (int half = 0; half < kHalves; ++half) weight_m[half] = value_m[half] = kUndefined;
+#pragma unroll
+  for (int i = 0; i < kPanels * 8; ++i) o[i / 8][i / 4 % 2][i % 4] = 0.0F;
   bool bad = false;
 
   for (int key0 = first_key; key0 < end_key; key0 += width) {
     const int round_keys = min(width, end_key - key0);
     const int blocks = (round_keys + kRows - 1) / kRows;
-    for (int block = 0; block < blocks; ++block) {
-      const Bf16* page = a.pages.base + table[key0 / kRows + block] * a.pages.page_stride + head_offset;
-      load_tile<kPanels>(values + block * kPanels * kPanelBytes, page + a.pages.v_offset, a.d, 0,
-                         min(kRows, round_keys - block * kRows), a.d, a.vector, thread, kDecodeThreads);
-    }
-    copy_commit();
-    // Scores: 8 keys a product.
-#pragma unroll 4
-    for (int tile = warp; tile < blocks * 8; tile += kDecodeWarps) {
-      const Bf16* page = a.pages.base + table[key0 / kRows + tile / 8] * a.pages.page_stride + head_offset;
-      const int key = 8 * tile + lane / 4;
-      const Bf16* k = page + a.pages.k_offset + static_cast<int64_t>(key % kRows) * a.d;
-      uint2 operand[kSteps];
+    const auto load_values = [&](int pair) {  // blocks 2 * pair and the next, if there are
+      for (int block = 2 * pair; block < min(2 * pair + 2, blocks); ++block) {
+        const Bf16* v = base + table[key0 / kRows + block] * a.pages.page_stride + a.pages.v_offset;
+        load_tile<kPanels, kDecodeThreads>(values + block % kValueTiles * kTileBytes, v, a.d, 0,
+                                           round_keys - block * kRows, a.d, a.vector, thread);
+      }
+      copy_commit();
+    };
+    load_values(0);
+    load_values(1);
+    // Scores: a warp a block, 8 keys a product.
+    for (int block = warp; block < blocks; block += kDecodeWarps) {
+      const Bf16* k = base + table[key0 / kRows + block] * a.pages.page_stride + a.pages.k_offset;
+      float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll(kPanels == 1 ? 8 : 2)
+      for (int tile = 0; tile < 8; ++tile) {
+        const int key = 8 * tile + lane / 4;
+        uint2 operand[kSteps];
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-        operand[step] = load_four(k, 16 * step + 4 * (lane % 4), a.d, key < round_keys, a.vector);
-      float dots[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+        for (int step = 0; step < kSteps; ++step)
+          operand[step] = load_four(k + static_cast<int64_t>(key) * a.d, 16 * step + 4 * (lane % 4), a.d,
+                                    block * kRows + key < round_keys, a.vector);
+        float dots[4] = {0.0F, 0.0F, 0.0F, 0.0F};
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) mma_small(dots, q[step], operand[step].x, operand[step].y);
-      float* to = scores + lane / 4 * score_stride + 8 * tile + 2 * (lane % 4);
-      *reinterpret_cast<float2*>(to) = make_float2(dots[0] * a.scale, dots[1] * a.scale);
-      if (kWide)
-        *reinterpret_cast<float2*>(to + 8 * score_stride) = make_float2(dots[2] * a.scale, dots[3] * a.scale);
-    }
-    __syncthreads();
-    // The largest of each block: 4 threads a head and block.
-    for (int item = thread / 4; item < kHeads * 8; item += kDecodeThreads / 4) {
-      const int head = item / 8;
-      const int block = item % 8;
-      float top = -INFINITY;
-      if (block < blocks && head < there) {
-        for (int i = thread % 4; i < kRows; i += 4) {
-          if (block * kRows + i >= round_keys) break;
-          const float s = scores[head * score_stride + block * kRows + i];
-          bad = bad || !(fabsf(s) < numerics::kMaxScore);
-          top = fmaxf(top, s);
+        for (int step = 0; step < kSteps; ++step) mma_small(dots, q[step], operand[step].x, operand[step].y);
+        const int column = block * kRows + 8 * tile + 2 * (lane % 4);
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          const float s[2] = {dots[2 * half] * a.scale, dots[2 * half + 1] * a.scale};
+          *reinterpret_cast<float2*>(scores + (lane / 4 + 8 * half) * stride + column) = make_float2(s[0], s[1]);
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const bool visible = column + e < round_keys;
+            bad = bad | (visible & !(fabsf(s[e]) < numerics::kMaxScore));
+            top[half] = fmaxf(top[half], visible ? s[e] : -INFINITY);
+          }
         }
       }
-      top = quad_max(top);
-      if (thread % 4 == 0) maxima[item] = numerics::round_even(top);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const float n = numerics::round_even(quad_max(top[half]));
+        if (lane % 4 == 0) maxima[(lane / 4 + 8 * half) * 8 + block] = n;
+      }
     }
     __syncthreads();
-    // Running maxima.
-    if (thread < kHeads) {
-      float m = before[thread];
+    // Weights: 16 threads a head.
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int head = thread / 16 + 8 * half;
+      float m = weight_m[half];
       for (int block = 0; block < blocks; ++block) {
-        m = fmaxf(m, maxima[thread * 8 + block]);
-        maxima[thread * 8 + block] = m;
+        m = fmaxf(m, maxima[head * 8 + block]);
+        const uint32_t bits = (127U << 23) - exponent_bits(m);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int key = block * kRows + thread % 16 + 16 * i;
+          const float s = scores[head * stride + key];
+          const float t = shifted(s);
+          const float x = weight(s, t, bits);
+          const bool none = (key >= round_keys) | ((t - numerics::kRoundEvenMagic) - m < kFloor);
+          scores[head * stride + key] = none ? 0.0F : x;
+        }
       }
+      weight_m[half] = m;
     }
-    __syncthreads();
-    for (int item = thread; item < kHeads * blocks * kRows; item += kDecodeThreads) {
-      const int head = item / (blocks * kRows);
-      const int key = item % (blocks * kRows);
-      float p = 0.0F;
-      if (head < there && key < round_keys) {
-        const float s = scores[head * score_stride + key];
-        const float m = maxima[head * 8 + key / kRows];
-        const float t = shifted(s);
-        const float x = weight(s, t, (127U << 23) - exponent_bits(m));
-        p = (t - numerics::kRoundEvenMagic) - m < kFloor ? 0.0F : x;
-      }
-      scores[head * score_stride + key] = p;
-      weights[head * weight_stride + key] = static_cast<Bf16>(pack(p, 0.0F) & 0xFFFFU);
-    }
-    copy_wait_all();
     __syncthreads();
     // Lanes of the sum.
     if (thread < 8 * kHeads) {
       const int head = thread / 8;
-      float m = before[head];
       for (int block = 0; block < blocks; ++block) {
-        const float to = maxima[head * 8 + block];
-        if (to > m) lane_sum = lowered(lane_sum, m - to);
-        m = to;
-        const float* p = scores + head * score_stride + block * kRows + thread % 8;
+        const float to = fmaxf(lane_m, maxima[head * 8 + block]);
+        lane_sum = Lowering(lane_m - to)(lane_sum);
+        lane_m = to;
+        const float* p = scores + head * stride + block * kRows + thread % 8;
 #pragma unroll
         for (int i = 0; i < 8; ++i) lane_sum = lane_sum + p[8 * i];
       }
     }
-    // o: columns of tile warp + 8i.
-    float m[2] = {before[lane / 4], kWide ? before[lane / 4 + kHeads - 8] : 0.0F};
-    for (int block = 0; block < blocks; ++block) {
+    // o: two tiles of 8 columns a warp and panel.
+    for (int pair = 0; 2 * pair < blocks; ++pair) {
+      copy_wait<1>();
+      __syncthreads();
+      for (int block = 2 * pair; block < min(2 * pair + 2, blocks); ++block) {
 #pragma unroll
-      for (int half = 0; half < (kWide ? 2 : 1); ++half) {
-        const float to = maxima[(lane / 4 + 8 * half) * 8 + block];
-        if (to > m[half]) {
+        for (int half = 0; half < kHalves; ++half) {
+          const float to = fmaxf(value_m[half], maxima[(lane / 4 + 8 * half) * 8 + block]);
+          const Lowering lower(value_m[half] - to);
 #pragma unroll
-          for (int i = 0; i < kTiles; ++i) {
-            o[i][2 * half] = lowered(o[i][2 * half], m[half] - to);
-            o[i][2 * half + 1] = lowered(o[i][2 * half + 1], m[half] - to);
+          for (int i = 0; i < kPanels * 4; ++i) {
+            float& x = o[i / 4][i / 2 % 2][2 * half + i % 2];
+            x = lower(x);
+          }
+          value_m[half] = to;
+        }
+        const uint32_t tile = shared_address(values + block % kValueTiles * kTileBytes);
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+          uint32_t p[4] = {0U, 0U, 0U, 0U};
+#pragma unroll
+          for (int half = 0; half < kHalves; ++half) {
+            const float* from =
+                scores + (lane / 4 + 8 * half) * stride + block * kRows + 16 * step + 2 * (lane % 4);
+            const float2 low = *reinterpret_cast<const float2*>(from);
+            const float2 high = *reinterpret_cast<const float2*>(from + 8);
+            p[half] = pack(low.x, low.y);
+            p[half + 2] = pack(high.x, high.y);
+          }
+          const int value_row = 16 * step + lane % 16;
+          const uint32_t at = tile + value_row * 128 + ((2 * warp + lane / 16) ^ (value_row & 7)) * 16;
+#pragma unroll
+          for (int panel = 0; panel < kPanels; ++panel) {
+            uint32_t v[4];
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                         : "r"(at + panel * kPanelBytes)
+                         : "memory");
+            mma_small(o[panel][0], p, v[0], v[1]);
+            mma_small(o[panel][1], p, v[2], v[3]);
           }
         }
-        m[half] = to;
       }
-      const char* tile = values + block * kPanels * kPanelBytes;
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        const Bf16* from = weights + lane / 4 * weight_stride + block * kRows + 16 * step + 2 * (lane % 4);
-        uint32_t p[4] = {*reinterpret_cast<const uint32_t*>(from), 0U, *reinterpret_cast<const uint32_t*>(from + 8),
-                         0U};
-        if (kWide) {
-          p[1] = *reinterpret_cast<const uint32_t*>(from + 8 * weight_stride);
-          p[3] = *reinterpret_cast<const uint32_t*>(from + 8 * weight_stride + 8);
-        }
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          const int value_row = 16 * step + lane % 16;
-          const uint32_t at = shared_address(tile + i * kPanelBytes + value_row * 128 +
-                                             ((warp ^ (value_row & 7)) << 4));
-          uint32_t b0;
-          uint32_t b1;
-          asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                       : "=r"(b0), "=r"(b1)
-                       : "r"(at)
-                       : "memory");
-          mma_small(o[i], p, b0, b1);
-        }
-      }
+      __syncthreads();
+      load_values(pair + 2);
     }
-    __syncthreads();
-    if (thread < kHeads) before[thread] = maxima[thread * 8 + blocks - 1];
-    // The next round's first barrier comes before `before` is read.
   }
 
   if (bad) cuda::report(a.fault, static_cast<unsigned long long>(row));
   if (thread < 8 * kHeads) {
     float l = lane_sum;
 #pragma unroll
-    for (int width8 = 1; width8 < 8; width8 *= 2) l = l + __shfl_xor_sync(0xFFFFFFFFU, l, width8);
-    if (thread % 8 == 0) sum[thread / 8] = l;
+    for (int step = 1; step < 8; step *= 2) l = l + __shfl_xor_sync(0xFFFFFFFFU, l, step);
+    if (thread % 8 == 0) {
+      sum[thread / 8] = l;
+      last[thread / 8] = lane_m;
+    }
   }
   __syncthreads();
 #pragma unroll
-  for (int half = 0; half < (kWide ? 2 : 1); ++half) {
+  for (int half = 0; half < kHalves; ++half) {
     const int head = lane / 4 + 8 * half;
     if (head >= there) continue;
     float* partial = a.partial + ((static_cast<int64_t>(row) * a.heads + head0 + head) * a.max_segments + segment) *
                                      (2 + a.d);
     if (!alone && warp == 0 && lane % 4 == 0) {
-      partial[0] = before[head];
+      partial[0] = last[head];
       partial[1] = sum[head];
     }
     const float r = 1.0F / sum[head];
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const int column = 64 * i + 8 * warp + 2 * (lane % 4);
+    for (int i = 0; i < kPanels * 2; ++i) {
+      const float x = o[i / 2][i % 2][2 * half];
+      const float y = o[i / 2][i % 2][2 * half + 1];
+      const int column = i / 2 * 64 + (2 * warp + i % 2) * 8 + 2 * (lane % 4);
       if (column >= a.d) continue;
       if (alone) {
         *reinterpret_cast<uint32_t*>(a.out + row * a.ldo + static_cast<int64_t>(head0 + head) * a.d + column) =
-            pack(o[i][2 * half] * r, o[i][2 * half + 1] * r);
+            pack(x * r, y * r);
       } else {
-        *reinterpret_cast<float2*>(partial + 2 + column) = make_float2(o[i][2 * half], o[i][2 * half + 1]);
+        *reinterpret_cast<float2*>(partial + 2 + column) = make_float2(x, y);
       }
     }
   }
@@ -284,8 +292,10 @@ __global__ void __launch_bounds__(256) merge_kernel(const DecodeArguments a) {
   for (int segment = 1; segment < segments; ++segment) {
     const float* next = partial + segment * (2 + a.d);
     const float to = fmaxf(m, next[0]);
-    l = lowered(l, m - to) + lowered(next[1], next[0] - to);
-    o = lowered(o, m - to) + lowered(next[2 + column], next[0] - to);
+    const Lowering lower(m - to);
+    const Lowering lower_next(next[0] - to);
+    l = lower(l) + lower_next(next[1]);
+    o = lower(o) + lower_next(next[2 + column]);
     m = to;
   }
   const float r = 1.0F / l;
@@ -331,9 +341,9 @@ bool aligned(const KvPagesCuda& pages) {
 template <int kPanels, bool kWide>
 void launch_decode(const cuda::Context& context, DecodeArguments a, int64_t rows) {
   constexpr int kHeads = kWide ? 16 : 8;
-  a.round_blocks = std::min(a.segment_blocks, kRoundBlocks<kPanels>);
+  a.round_blocks = std::min(a.segment_blocks, kRoundBlocks);
   const int width = a.round_blocks * kRows;
-  const int bytes = a.round_blocks * kPanels * kPanelBytes + kHeads * ((width + 4) * 4 + (width + 8) * 2 + 10 * 4);
+  const int bytes = kValueTiles * kPanels * kPanelBytes + kHeads * (width + 4 + 10) * 4;
   a.head_tiles = (a.heads / a.kv_heads + kHeads - 1) / kHeads;
   auto* kernel = decode_kernel<kPanels, kWide>;
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),

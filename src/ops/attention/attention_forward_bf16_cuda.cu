@@ -9,6 +9,9 @@
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
 
+#ifndef V_FWD
+#define V_FWD 2
+#endif
 namespace lockstep::ops {
 namespace attention {
 namespace {
@@ -45,9 +48,9 @@ __device__ __forceinline__ Run run_of(const ForwardArguments& a, int i) {
 }
 
 // Keys and values of a block, for all threads of the thread block.
-template <int kPanels, int kOut, bool kPaged>
+template <int kPanels, int kOut, int kThreads, bool kPaged>
 __device__ __forceinline__ void load_keys(const ForwardArguments& a, const Run& run, int kv_head, int slice,
-                                          int block, char* k, char* v, int thread, int threads) {
+                                          int block, char* k, char* v, int thread) {
   const int there = min(kRows, run.first_position + run.rows - block * kRows);
   const Bf16* from_k;
   const Bf16* from_v;
@@ -64,9 +67,9 @@ __device__ __forceinline__ void load_keys(const ForwardArguments& a, const Run& 
     from_v = a.v + at;
     ld = a.ldq;
   }
-  load_tile<kPanels>(k, from_k, ld, 0, there, a.d, a.vector, thread, threads);
+  load_tile<kPanels, kThreads>(k, from_k, ld, 0, there, a.d, a.vector, thread);
   const int first = slice * kOut * 64;
-  load_tile<kOut>(v, from_v + first, ld, 0, there, a.d - first, a.vector, thread, threads);
+  load_tile<kOut, kThreads>(v, from_v + first, ld, 0, there, a.d - first, a.vector, thread);
 }
 
 // The sums of 64 rows over the keys of a segment; of a row, this thread holds columns 8j + 2c, + 1 for two rows
@@ -76,34 +79,33 @@ struct Sums {
   float m[2];
   float lanes[2][2];
   float o[kOut][32];
-  bool bad;
+  bool bad[2];
+
+  // Element i of a thread's 32: how much its column exceeds its row, but for the thread's own offsets.
+  static __device__ __forceinline__ constexpr int offset_of(int i) { return 8 * (i / 4) + i % 2 - 8 * (i / 2 % 2); }
 
   __device__ __forceinline__ void reset() {
     m[0] = m[1] = kUndefined;
     lanes[0][0] = lanes[0][1] = lanes[1][0] = lanes[1][1] = 0.0F;
 #pragma unroll
-    for (int panel = 0; panel < kOut; ++panel) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) o[panel][i] = 0.0F;
-    }
+    for (int i = 0; i < kOut * 32; ++i) o[i / 32][i % 32] = 0.0F;
   }
 
   __device__ __forceinline__ void raise(const float (&to)[2]) {
+    const Lowering lower[2] = {Lowering(m[0] - to[0]), Lowering(m[1] - to[1])};
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const float e = m[row] - to[row];
-      bad = bad || lanes[row][0] != lanes[row][0] || lanes[row][1] != lanes[row][1];
-      lanes[row][0] = lowered(lanes[row][0], e);
-      lanes[row][1] = lowered(lanes[row][1], e);
-#pragma unroll
-      for (int panel = 0; panel < kOut; ++panel) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          o[panel][4 * j + 2 * row] = lowered(o[panel][4 * j + 2 * row], e);
-          o[panel][4 * j + 2 * row + 1] = lowered(o[panel][4 * j + 2 * row + 1], e);
-        }
-      }
+      bad[row] = bad[row] | (lanes[row][0] != lanes[row][0]) | (lanes[row][1] != lanes[row][1]);
+      lanes[row][0] = lower[row](lanes[row][0]);
+      lanes[row][1] = lower[row](lanes[row][1]);
       m[row] = to[row];
+    }
+    if (__any_sync(0xFFFFFFFFU, lower[0].to_zero || lower[1].to_zero)) {
+#pragma unroll
+      for (int i = 0; i < kOut * 32; ++i) o[i / 32][i % 32] = lower[i / 2 % 2](o[i / 32][i % 32]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOut * 32; ++i) o[i / 32][i % 32] = o[i / 32][i % 32] * lower[i / 2 % 2].factor;
     }
   }
 
@@ -116,22 +118,17 @@ struct Sums {
     const int column = 2 * (lane % 4);
     if (diagonal) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        if (8 * (i / 4) + column + i % 2 > row + 8 * (i / 2 % 2)) dots[i] = -INFINITY;
-      }
+      for (int i = 0; i < 32; ++i) dots[i] = offset_of(i) > row - column ? -INFINITY : dots[i];
     }
-    float top[2] = {-INFINITY, -INFINITY};
-    float least = INFINITY;
+    float top[4] = {dots[0], dots[1], dots[2], dots[3]};
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], dots[i]);
-      least = fminf(least, dots[i]);
-    }
+    for (int i = 4; i < 32; ++i) top[i % 4] = fmaxf(top[i % 4], dots[i]);
+    const float least = least_of(dots);
     float to[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float s = quad_max(top[i]) * scale;
-      bad = bad || !(s < numerics::kMaxScore);
+      const float s = quad_max(fmaxf(top[2 * i], top[2 * i + 1])) * scale;
+      bad[i] = bad[i] | !(s < numerics::kMaxScore);
       to[i] = fmaxf(m[i], numerics::round_even(s));
     }
     if (__any_sync(0xFFFFFFFFU, to[0] > m[0] || to[1] > m[1])) raise(to);
@@ -156,6 +153,7 @@ struct Sums {
   // With masked keys, scores below the floor or out of range.
   __device__ __forceinline__ void weights_checked(float (&dots)[32], float scale, bool diagonal, int row,
                                                   int column, const uint32_t (&bits)[2]) {
+    const int visible = diagonal ? row - column : kRows;
     const int last = diagonal ? row / 16 * 2 + 1 : 7;  // columns from 8 * last + 8 on: masked for the whole warp
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -167,9 +165,9 @@ struct Sums {
       for (int i = 4 * j; i < 4 * j + 4; ++i) {
         const float s = dots[i] * scale;
         const float t = shifted(s);
-        const bool masked = diagonal && 8 * j + column + i % 2 > row + 8 * (i / 2 % 2);
-        bad = bad || !(masked || fabsf(s) < numerics::kMaxScore);
-        const bool none = masked || (t - numerics::kRoundEvenMagic) - m[i / 2 % 2] < kFloor;
+        const bool masked = offset_of(i) > visible;
+        bad[i / 2 % 2] = bad[i / 2 % 2] | !(masked | (fabsf(s) < numerics::kMaxScore));
+        const bool none = masked | ((t - numerics::kRoundEvenMagic) - m[i / 2 % 2] < kFloor);
         const float p = weight(s, t, bits[i / 2 % 2]);
         dots[i] = none ? 0.0F : p;
       }
@@ -177,31 +175,34 @@ struct Sums {
   }
 };
 
-// Sums of the segments before, in shared memory: element i of a thread at [i * 128].
+// Sums of the segments before, in shared memory: element i of a thread at [i * 128]. first: there are none.
 template <int kOut>
-__device__ __forceinline__ void merge(const Sums<kOut>& next, float* merged, float (&m)[2], float (&l)[2],
-                                      bool& bad) {
+__device__ __forceinline__ void merge(Sums<kOut>& next, float* merged, float (&m)[2], float (&l)[2], bool first) {
+  const float l_next[2] = {fold_quad(next.lanes[0][0], next.lanes[0][1]),
+                           fold_quad(next.lanes[1][0], next.lanes[1][1])};
+  next.bad[0] = next.bad[0] | (l_next[0] != l_next[0]);
+  next.bad[1] = next.bad[1] | (l_next[1] != l_next[1]);
+  if (first) {
+#pragma unroll
+    for (int i = 0; i < kOut * 32; ++i) merged[i * kWarpgroup] = next.o[i / 32][i % 32];
+    m[0] = next.m[0];
+    m[1] = next.m[1];
+    l[0] = l_next[0];
+    l[1] = l_next[1];
+    return;
+  }
+  const float to[2] = {fmaxf(m[0], next.m[0]), fmaxf(m[1], next.m[1])};
+  const Lowering lower[2] = {Lowering(m[0] - to[0]), Lowering(m[1] - to[1])};
+  const Lowering lower_next[2] = {Lowering(next.m[0] - to[0]), Lowering(next.m[1] - to[1])};
+#pragma unroll
+  for (int i = 0; i < kOut * 32; ++i) {
+    float* at = merged + i * kWarpgroup;
+    *at = lower[i / 2 % 2](*at) + lower_next[i / 2 % 2](next.o[i / 32][i % 32]);
+  }
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
-    const float l_next = fold_quad(next.lanes[row][0], next.lanes[row][1]);
-    bad = bad || l_next != l_next;
-    const bool first = m[row] == kUndefined;
-    const float to = fmaxf(m[row], next.m[row]);
-    const float e = m[row] - to;
-    const float e_next = next.m[row] - to;
-#pragma unroll
-    for (int panel = 0; panel < kOut; ++panel) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-#pragma unroll
-        for (int i = 4 * j + 2 * row; i < 4 * j + 2 * row + 2; ++i) {
-          float* at = merged + (panel * 32 + i) * kWarpgroup;
-          *at = first ? next.o[panel][i] : lowered(*at, e) + lowered(next.o[panel][i], e_next);
-        }
-      }
-    }
-    l[row] = first ? l_next : lowered(l[row], e) + lowered(l_next, e_next);
-    m[row] = to;
+    l[row] = lower[row](l[row]) + lower_next[row](l_next[row]);
+    m[row] = to[row];
   }
 }
 
@@ -210,6 +211,7 @@ __device__ __forceinline__ void merge(const Sums<kOut>& next, float* merged, flo
 template <int kPanels, int kOut, int kGroups, bool kPaged>
 __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1 ? 4 / kGroups : 1)
     forward_kernel(const ForwardArguments a) {
+  constexpr int kThreads = kGroups * kWarpgroup;
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   constexpr int kStageBytes = (kPanels + kOut) * kPanelBytes;
   extern __shared__ __align__(1024) char memory[];
@@ -238,14 +240,14 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
   char* q = memory + warpgroup * kPanels * kPanelBytes;
   char* stages = memory + kGroups * kPanels * kPanelBytes;
   auto* merged = reinterpret_cast<float*>(stages + kStages * kStageBytes) + warpgroup * kOut * 32 * kWarpgroup + own;
-  if (active) load_tile<kPanels>(q, a.q + row0 * a.ldq + head * a.d, a.ldq, low, high, a.d, a.vector, own, kWarpgroup);
-  load_keys<kPanels, kOut, kPaged>(a, run, kv_head, slice, 0, stages, stages + kPanels * kPanelBytes, thread,
-                                   kGroups * kWarpgroup);
+  if (active)
+    load_tile<kPanels, kWarpgroup>(q, a.q + row0 * a.ldq + head * a.d, a.ldq, low, high, a.d, a.vector, own);
+  load_keys<kPanels, kOut, kThreads, kPaged>(a, run, kv_head, slice, 0, stages, stages + kPanels * kPanelBytes, thread);
   copy_commit();
 
   Sums<kOut> sums;
   sums.reset();
-  sums.bad = false;
+  sums.bad[0] = sums.bad[1] = false;
   float m[2] = {kUndefined, kUndefined};
   float l[2] = {0.0F, 0.0F};
   bool several = false;
@@ -257,13 +259,13 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     __syncthreads();
     if (kStages == 2 && key_block < block) {
       char* next = stages + (key_block + 1) % 2 * kStageBytes;
-      load_keys<kPanels, kOut, kPaged>(a, run, kv_head, slice, key_block + 1, next, next + kPanels * kPanelBytes,
-                                       thread, kGroups * kWarpgroup);
+      load_keys<kPanels, kOut, kThreads, kPaged>(a, run, kv_head, slice, key_block + 1, next,
+                                                 next + kPanels * kPanelBytes, thread);
       copy_commit();
     }
     if (active) {
       if (a.segment_blocks != 0 && key_block != 0 && key_block % a.segment_blocks == 0) {
-        merge<kOut>(sums, merged, m, l, sums.bad);
+        merge<kOut>(sums, merged, m, l, !several);
         sums.reset();
         several = true;
       }
@@ -287,13 +289,13 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     }
     if (kStages == 1 && key_block < block) {
       __syncthreads();
-      load_keys<kPanels, kOut, kPaged>(a, run, kv_head, slice, key_block + 1, k, v, thread, kGroups * kWarpgroup);
+      load_keys<kPanels, kOut, kThreads, kPaged>(a, run, kv_head, slice, key_block + 1, k, v, thread);
       copy_commit();
     }
   }
   if (!active) return;
   if (several) {
-    merge<kOut>(sums, merged, m, l, sums.bad);
+    merge<kOut>(sums, merged, m, l, false);
 #pragma unroll
     for (int i = 0; i < kOut * 32; ++i) sums.o[i / 32][i % 32] = merged[i * kWarpgroup];
   } else {
@@ -313,7 +315,7 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     const int row = own / 32 * 16 + lane / 4 + 8 * i;
     const bool query = row >= low && row < high;
     const float r = 1.0F / l[i];
-    if (query && (sums.bad || l[i] != l[i] || !(fabsf(m[i]) < numerics::kMaxScore)))
+    if (query && (sums.bad[i] || l[i] != l[i] || !(fabsf(m[i]) < numerics::kMaxScore)))
       cuda::report(a.fault, static_cast<unsigned long long>(row0 + row));
     if (slice == 0 && lane % 4 == 0 && row >= low && row < padded && a.max_exponent != nullptr) {
       a.max_exponent[(row0 + row) * a.heads + head] = query ? m[i] : 0.0F;
@@ -369,7 +371,7 @@ void forward(const cuda::Context& context, const ForwardArguments& a, int64_t ru
   if (runs == 0 || max_blocks == 0) return;
   if (a.d <= 64) {
     if (a.heads == a.kv_heads) return launch_forward<1, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
-    return launch_forward<1, 1, 2, kPaged>(context, a, runs, max_blocks, max_keys);
+    return launch_forward<1, 1, V_FWD, kPaged>(context, a, runs, max_blocks, max_keys);
   }
   if (a.d <= 128) return launch_forward<2, 2, 1, kPaged>(context, a, runs, max_blocks, max_keys);
   launch_forward<4, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
