@@ -184,6 +184,9 @@ void write_engine(const rollout::EngineConfig& engine, Writer* out) {
 void write_machine(const loop::MachineConfig& machine, Writer* out) {
   out->integer("threads", machine.threads);
   out->text("isa", machine.isa);
+  out->text("device", machine.device.device);
+  out->integer("gpu-index", machine.device.index);
+  out->integer("gpu-sms", machine.device.sms);
 }
 
 void write_trainer(const loop::MachineConfig& machine, Writer* out) {

@@ -73,6 +73,8 @@ Result<loop::MachineConfig> machine_of(const Values& values) {
   loop::MachineConfig machine;
   machine.threads = static_cast<int>(values.integer("threads"));
   machine.isa = values.text("isa");
+  machine.device = {values.text("device"), static_cast<int>(values.integer("gpu-index")),
+                    static_cast<int>(values.integer("gpu-sms"))};
   if (find_option("max-tokens-per-gpu", command) != nullptr) {
     machine.max_tokens_per_gpu = values.integer("max-tokens-per-gpu");
     machine.recompute_activations = values.flag("recompute-activations");

@@ -30,6 +30,7 @@ struct PromptConfig {
 struct MachineConfig {
   int threads = 0;  // 0: all cores
   std::string isa = "auto";
+  model::DeviceChoice device;
   int64_t max_tokens_per_gpu = 2048;   // tokens of a micro-batch (at least one sample)
   bool recompute_activations = false;  // --recompute-activations: less memory, a third more work
   rollout::EngineConfig engine;

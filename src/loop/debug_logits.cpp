@@ -110,7 +110,8 @@ std::vector<checkpoint::TensorSpec> output_specs(const DebugLogitsConfig& config
 
 Status run_debug_logits(const DebugLogitsConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto model, model::load_model(config.hf_checkpoint, config.profile));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
+                            model::load_model(config.hf_checkpoint, config.profile, config.machine.device));
   LOCKSTEP_ASSIGN_OR_RETURN(const TokenTable tokens, read_tokens(config.tokens, model->config().vocab));
   const int64_t positions = std::max(tokens.length, config.prompt_len + config.greedy);
   if (positions > model->config().max_positions) {

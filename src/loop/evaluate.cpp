@@ -73,7 +73,8 @@ std::string Evaluator::identity_json() const {
 Status run_eval(const EvalCommandConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto grader, tasks::make_grader(config.rm_type));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto model, model::load_model(config.hf_checkpoint, config.profile));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
+                            model::load_model(config.hf_checkpoint, config.profile, config.machine.device));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const TextModel text,
       load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));

@@ -34,7 +34,8 @@ Result<std::vector<SampledPrompt>> collect_prompts(const GenerateConfig& config,
 
 Status run_generate(const GenerateConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto model, model::load_model(config.hf_checkpoint, config.profile));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
+                            model::load_model(config.hf_checkpoint, config.profile, config.machine.device));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const TextModel text,
       load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));

@@ -14,7 +14,7 @@ namespace lockstep::loop {
 Status ModelRun::load(const std::string& hf_checkpoint, model::Profile profile,
                       const MachineConfig& machine) {
   LOCKSTEP_ASSIGN_OR_RETURN(context, make_context(machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(model, model::load_model(hf_checkpoint, profile));
+  LOCKSTEP_ASSIGN_OR_RETURN(model, model::load_model(hf_checkpoint, profile, machine.device));
   const model::ModelConfig& shape = model->config();
   LOCKSTEP_ASSIGN_OR_RETURN(text, load_text_model(hf_checkpoint, shape.eos_ids, shape.vocab));
   weights_digest = model::combine_digests(

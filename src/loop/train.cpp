@@ -92,7 +92,7 @@ Status TrainRun::load_reference() {
   if (config_.update.loss.kl_loss_coef == 0) return ok_status();
   LOCKSTEP_ASSIGN_OR_RETURN(
       reference_, model::load_model(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load,
-                                    config_.profile));
+                                    config_.profile, config_.machine.device));
   if (reference_->table().arena_size() != run_.model->table().arena_size()) {
     return invalid("--ref-load {}: is a model of another shape than --hf-checkpoint", config_.ref_load);
   }
@@ -334,8 +334,8 @@ Status TrainRun::loop() {
     log_info("{}: all {} steps are done", config_.run_dir, config_.num_rollout);
   for (int64_t n = first; n < config_.num_rollout; ++n) {
     LOCKSTEP_RETURN_IF_ERROR(step(n));
-    if (run_.folder->save_due(n))
-      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
+    if (run_.folder->save_due(n)) run_.trainer->learner().bring_state();
+    LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
     if (eval_due(n)) LOCKSTEP_RETURN_IF_ERROR(evaluate(n, n + 1));
   }
   return ok_status();

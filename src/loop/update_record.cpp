@@ -12,10 +12,6 @@ ledger::LedgerRecord tensor_record(int64_t step, const char* phase, model::Named
   return out;
 }
 
-void append_with_prefix(const char* prefix, const model::NamedDigests& digests, model::NamedDigests* out) {
-  for (const auto& [name, digest] : digests) out->emplace_back(prefix + name, digest);
-}
-
 }  // namespace
 
 ledger::LedgerRecord step_record(int64_t step, const char* phase, const numerics::Digest128& digest) {
@@ -29,7 +25,6 @@ ledger::LedgerRecord step_record(int64_t step, const char* phase, const numerics
 Result<trainer::UpdateMetrics> record_update(const UpdateTarget& target,
                                              const trainer::UpdateRequest& request, int64_t step) {
   const cpu::Context& context = *target.context;
-  const model::ParameterTable& table = target.model->table();
   LOCKSTEP_ASSIGN_OR_RETURN(trainer::UpdateMetrics metrics,
                             target.trainer->compute_gradient(context, request));
   ledger::LedgerRecord gradients =
@@ -41,13 +36,7 @@ Result<trainer::UpdateMetrics> record_update(const UpdateTarget& target,
       .add("loss", metrics.loss);
   target.folder->append(gradients);
   target.folder->append(tensor_record(step, "weights", target.model->weight_digests(context)));
-  model::NamedDigests moments;
-  append_with_prefix("exp_avg.", model::digest_parameters(context, table, target.state->m.data()), &moments);
-  append_with_prefix("exp_avg_sq.", model::digest_parameters(context, table, target.state->v.data()),
-                     &moments);
-  if (target.model->profile() == model::Profile::kBf16)
-    append_with_prefix("master.", model::digest_parameters(context, table, target.model->masters()),
-                       &moments);
+  model::NamedDigests moments = target.trainer->learner().state_digests(context);
   target.folder->append(tensor_record(step, "optimizer", std::move(moments)));
   return metrics;
 }

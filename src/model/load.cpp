@@ -75,11 +75,12 @@ Status read_parameters(const std::string& folder, const ParameterTable& table, b
   return tied ? check_tied_head(weights, table, arena) : ok_status();
 }
 
-Result<std::unique_ptr<Model>> load_model(const std::string& folder, Profile profile) {
+Result<std::unique_ptr<Model>> load_model(const std::string& folder, Profile profile,
+                                          const DeviceChoice& choice) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, checkpoint::read_config_json(folder));
-  LOCKSTEP_ASSIGN_OR_RETURN(ModelConfig config,
+  LOCKSTEP_ASSIGN_OR_RETURN(const ModelConfig config,
                             parse_model_config(text, join_path(folder, checkpoint::kConfigFile)));
-  std::unique_ptr<Model> model = make_model(profile, std::move(config));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, make_model(profile, config, choice));
   LOCKSTEP_RETURN_IF_ERROR(read_parameters(folder, model->table(), model->config().tied, model->masters()));
   return model;
 }

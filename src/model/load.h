@@ -14,7 +14,8 @@ namespace lockstep::model {
 // config.json and the weights, converted to binary32 (exact) as masters. Not yet prepared (Model::prepare).
 // Errors (kInvalid): an unsupported config; a missing, unexpected or misshapen tensor, by name; a head that
 // differs from a tied embedding.
-Result<std::unique_ptr<Model>> load_model(const std::string& folder, Profile profile);
+Result<std::unique_ptr<Model>> load_model(const std::string& folder, Profile profile,
+                                          const DeviceChoice& choice = {});
 
 // All parameters of `table` from the folder's safetensors into an arena.
 Status read_parameters(const std::string& folder, const ParameterTable& table, bool tied, float* arena);

@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "model/cpu_models.h"
+#include "model/cuda/cuda_model.h"
 
 namespace lockstep::model {
 
@@ -29,6 +30,14 @@ void MicroBatch::add_sample(const int32_t* tokens, int64_t n, int64_t pad) {
 
 std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
   return profile == Profile::kBf16 ? make_bf16_model(config) : make_fp32_model(config);
+}
+
+Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& config,
+                                          const DeviceChoice& choice) {
+  if (choice.device == "cpu") return make_model(profile, config);
+  Result<std::unique_ptr<Model>> model = make_cuda_model(profile, config, choice.index, choice.sms);
+  if (!model.ok() && choice.device == "auto") return make_model(profile, config);
+  return model;
 }
 
 MemoryNeeds memory_needs(const cpu::Context& context, Profile profile, const ModelConfig& config,

@@ -183,6 +183,16 @@ class Model {
 // On the CPU, masters zero.
 std::unique_ptr<Model> make_model(Profile profile, ModelConfig config);
 
+// Where a model computes; changes no bit.
+struct DeviceChoice {
+  std::string device = "cpu";  // cpu, cuda, or auto: cuda where there is a GPU for the profile and shape
+  int index = 0;               // of the GPU
+  int sms = 0;                 // multiprocessors to use; 0: all
+};
+// Errors (kInvalid): cuda was asked for and is not there, or does not fit the profile or the shape.
+Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& config,
+                                          const DeviceChoice& choice);
+
 // What a run of this profile takes on the CPU, in bytes.
 struct MemoryNeeds {
   int64_t weights = 0;      // and masters
