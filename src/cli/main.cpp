@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "core/device_error.h"
 #include "core/log.h"
 #include "device/cpu/isa.h"
 
@@ -73,6 +74,8 @@ int guarded(const std::vector<std::string>& words, const std::string& program) {
     status = stopped(
         "out of memory; lower --max-tokens-per-gpu or --max-running-requests (--dry-run prints what a "
         "run takes)");
+  } catch (const DeviceError& error) {
+    status = stopped("{}", error.what());
   } catch (const std::exception& error) {
     status = stopped("a bug: {}", error.what());
   }

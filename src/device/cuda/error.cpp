@@ -7,9 +7,9 @@
 namespace lockstep::cuda {
 
 Error::Error(int code, const std::string& doing)
-    : std::runtime_error(fmt::format("CUDA error while {}: {} ({})", doing,
-                                     cudaGetErrorString(static_cast<cudaError_t>(code)),
-                                     cudaGetErrorName(static_cast<cudaError_t>(code)))),
+    : DeviceError(fmt::format("CUDA error while {}: {} ({})", doing,
+                              cudaGetErrorString(static_cast<cudaError_t>(code)),
+                              cudaGetErrorName(static_cast<cudaError_t>(code)))),
       code_(code) {}
 
 bool Error::out_of_memory() const {

@@ -3,12 +3,13 @@
 // wrong. The loop catches them, names them and exits with 4; the last checkpoint is intact.
 #pragma once
 
-#include <stdexcept>
 #include <string>
+
+#include "core/device_error.h"
 
 namespace lockstep::cuda {
 
-class Error : public std::runtime_error {
+class Error : public DeviceError {
  public:
   // code: a cudaError_t. doing: what was being done, e.g. "allocating 3 GiB for the KV cache".
   Error(int code, const std::string& doing);
