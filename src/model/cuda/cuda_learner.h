@@ -402,7 +402,7 @@ class CudaLearner : public Learner {
   }
 
   void upload_state() {
-    if (m_.size() > 0 || state_ == nullptr) return;
+    if (m_.size() > 0 || state_ == nullptr || state_->m.empty()) return;
     m_ = cuda::DeviceBuffer<float>(table_.arena_size(), "the first moments");
     v_ = cuda::DeviceBuffer<float>(table_.arena_size(), "the second moments");
     m_.upload(device_, state_->m.data(), table_.arena_size());
