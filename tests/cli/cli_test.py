@@ -79,7 +79,7 @@ class WithoutAModel(CliTest):
         self.refused(run("train", "--lr-decay-styl", "cosine"), 2,
                      "lockstep train: --lr-decay-styl: unknown option; did you mean --lr-decay-style?")
         self.refused(run("train"), 2, "is required")
-        self.refused(run("train", "--bf16"), 2, "fp32")
+        self.refused(run("train", "--fp16"), 2, "--profile")
         self.refused(run("train", "--hf-checkpoint", "a\nb", "--prompt-data", "d", "--num-rollout", "1", "--run-dir",
                          "r", "--rm-type", "math"), 2)
         self.refused(run("verify", "a"), 2, "usage: lockstep verify A B")
