@@ -26,7 +26,7 @@ struct TwoWords {
 };
 
 // Word `i` of a block whose bytes [0, left) exist.
-__device__ uint64_t word_at(const uint8_t* block, int64_t left, int i) {
+__device__ __noinline__ uint64_t word_at(const uint8_t* block, int64_t left, int i) {
   uint64_t word = 0;
   for (int byte = 0; byte < 8; ++byte) {
     const int64_t at = static_cast<int64_t>(i) * 8 + byte;
@@ -41,29 +41,40 @@ __device__ __forceinline__ uint64_t warp_sum(uint64_t x) {
   return x;
 }
 
-// The two lanes of one block, in every thread.
-__device__ __forceinline__ Digest128 block_lanes(const uint8_t* block, int64_t left, bool aligned,
-                                                 const uint64_t* keys) {
+// A thread's words of one block.
+struct BlockWords {
+  TwoWords two[kLoads];
+};
+__device__ __forceinline__ BlockWords load_block(const uint8_t* block, int64_t left, bool aligned) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  TwoWords words[kLoads];
+  BlockWords words;
   if (aligned && left >= numerics::kDigestBlockBytes) {
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
       const ulonglong2 both = __ldcs(reinterpret_cast<const ulonglong2*>(block) + k * 32 + lane);
-      words[k] = {both.x, both.y};
+      words.two[k] = {both.x, both.y};
     }
   } else {
+#pragma unroll
     for (int k = 0; k < kLoads; ++k) {
-      words[k] = {word_at(block, left, k * 64 + lane * 2), word_at(block, left, k * 64 + lane * 2 + 1)};
+      const int i = k * 64 + lane * 2;
+      words.two[k] = {word_at(block, left, i), word_at(block, left, i + 1)};
     }
   }
+  return words;
+}
+
+// The two lanes of one block, in every thread.
+__device__ __forceinline__ Digest128 block_lanes(const BlockWords& words, const uint64_t* keys) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
   Digest128 sum;
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
     const uint64_t* key = keys + k * 64 + lane * 2;
-    sum.lo += numerics::digest_product(words[k].x, key[0]) + numerics::digest_product(words[k].y, key[1]);
+    const TwoWords two = words.two[k];
+    sum.lo += numerics::digest_product(two.x, key[0]) + numerics::digest_product(two.y, key[1]);
     key += numerics::kDigestKeyOffset;
-    sum.hi += numerics::digest_product(words[k].x, key[0]) + numerics::digest_product(words[k].y, key[1]);
+    sum.hi += numerics::digest_product(two.x, key[0]) + numerics::digest_product(two.y, key[1]);
   }
   return {warp_sum(sum.lo), warp_sum(sum.hi)};
 }
@@ -76,7 +87,7 @@ __device__ __forceinline__ void atomic_add(Digest128* to, Digest128 x) {
   atomicAdd(reinterpret_cast<unsigned long long*>(&to->hi), x.hi + carry);
 }
 
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 2)
     add_groups(const DigestSlice* __restrict__ slices, int n, int64_t groups, Digest128* __restrict__ sums) {
   __shared__ alignas(16) uint64_t keys[kKeys];
   for (int i = static_cast<int>(threadIdx.x); i < kKeys; i += kThreads) keys[i] = numerics::digest_key(i);
@@ -89,14 +100,20 @@ __global__ void __launch_bounds__(kThreads, 3)
     const DigestSlice slice = slices[s];
     const int64_t first_block = (group - slice.first_group) * kDigestGroupBlocks;
     const bool aligned = reinterpret_cast<uintptr_t>(slice.data) % 16 == 0;
+    const int64_t left = slice.bytes - first_block * numerics::kDigestBlockBytes;
+    const auto* bytes = static_cast<const uint8_t*>(slice.data) + first_block * numerics::kDigestBlockBytes;
     Digest128 mine;
     bool has_block = false;
+    BlockWords next = load_block(bytes, left, aligned);
 #pragma unroll 2
     for (int b = 0; b < kDigestGroupBlocks; ++b) {
-      const int64_t at = (first_block + b) * numerics::kDigestBlockBytes;
-      if (at >= slice.bytes) break;
-      const auto* block = static_cast<const uint8_t*>(slice.data) + at;
-      const Digest128 lanes = block_lanes(block, slice.bytes - at, aligned, keys);
+      const int64_t at = b * numerics::kDigestBlockBytes;
+      if (at >= left) break;
+      const BlockWords words = next;
+      const int64_t after = at + numerics::kDigestBlockBytes;
+      // The next block is on its way while this one is summed.
+      if (b + 1 < kDigestGroupBlocks && after < left) next = load_block(bytes + after, left - after, aligned);
+      const Digest128 lanes = block_lanes(words, keys);
       if (lane == b) {
         mine = lanes;
         has_block = true;

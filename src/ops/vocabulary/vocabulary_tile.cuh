@@ -27,11 +27,14 @@ inline constexpr uint64_t kTileRounderBits = 0x4338000000000000ULL;
 inline constexpr float kTileAbsent = -0x1p23F;
 inline constexpr int kTileLowestExponent = -60;
 
-// exp2_fraction(s - n) * 2^e * 2^44 as a double: p is in [0.7, 1.5), so its exponent field can be moved.
-__device__ __forceinline__ double tile_scaled(float p, int e) {
+// What is added to e below so that its place in a double's exponent field needs no other correction: p's bias
+// becomes a double's, and 2^44 is multiplied in.
+inline constexpr int kTileExponentBias = numerics::kWeightFractionBits + 1023 - 127;
+
+// p * 2^e * 2^44 as a double, p = exp2_fraction in [0.7, 1.5); biased = e + kTileExponentBias.
+__device__ __forceinline__ double tile_scaled(float p, int biased) {
   const uint32_t bits = numerics::float_bits(p);
-  const uint32_t high =
-      (bits >> 3) + (static_cast<uint32_t>(e + numerics::kWeightFractionBits + 1023 - 127) << 20);
+  const uint32_t high = (bits >> 3) + (static_cast<uint32_t>(biased) << 20);
   return __hiloint2double(static_cast<int>(high), static_cast<int>(bits << 29));
 }
 
@@ -47,7 +50,7 @@ __device__ __forceinline__ uint64_t tile_weight(float s, int32_t max) {
   float f;
   const int n = tile_round(s, &f) - kRoundEvenBits;
   if (n - max < kTileLowestExponent) return 0;
-  const double rounded = tile_scaled(numerics::exp2_fraction(f), n - max) + kTileRounder;
+  const double rounded = tile_scaled(numerics::exp2_fraction(f), n - max + kTileExponentBias) + kTileRounder;
   return numerics::double_bits(rounded) - kTileRounderBits;
 }
 
@@ -100,13 +103,15 @@ __device__ __forceinline__ TileSums vocabulary_tile(const float (&logits)[kCount
   float unused;
   const int max_bits = tile_round(has_weight ? top : 0.0F, &unused);  // rounding is monotonic
   const auto max = static_cast<float>(max_bits - kRoundEvenBits);
+  const int base = max_bits - kTileExponentBias;
+  constexpr int kLowest = kTileLowestExponent + kTileExponentBias;
   uint64_t sum = 0;
   uint64_t entropy = 0;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     float f;
-    int e = tile_round(s[i], &f) - max_bits;
-    e = e < kTileLowestExponent ? kTileLowestExponent : e;  // weighs 0 all the same: below 2^-45
+    int e = tile_round(s[i], &f) - base;
+    e = e < kLowest ? kLowest : e;  // weighs 0 all the same: below 2^-45
     const double x = tile_scaled(numerics::exp2_fraction(f), e);
     const uint64_t w = numerics::double_bits(x + kTileRounder);
     sum += w;
