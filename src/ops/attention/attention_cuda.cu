@@ -37,10 +37,16 @@ struct Forward {
   float* inverse_sum;
   bool vector;
   cuda::Fault fault;
+  float* partial;  // null, or [sequence][head][segment][M, l, o of d columns]: a block takes one segment
+  int segments;
 };
 
 constexpr int kUndefined = -(1 << 28);  // M before the first key
 constexpr int kSegmentBlocks = static_cast<int>(numerics::kAttentionSegment / numerics::kKeyBlock);
+
+__device__ __forceinline__ float* partial_at(const Forward& a, int sequence, int head, int segment) {
+  return a.partial + ((int64_t{sequence} * a.heads + head) * a.segments + segment) * (a.d + 2);
+}
 
 // kR * 16 pairs a block; heads of up to kChunks * 64 columns.
 template <int kR, int kChunks>
@@ -60,7 +66,8 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
   const int sequence = static_cast<int>(blockIdx.z);
   const int kv_head = static_cast<int>(blockIdx.y);
   const int rows = a.rows.rows == nullptr ? 1 : a.rows.rows[sequence];
-  const int first_pair = static_cast<int>(blockIdx.x) * kRows;
+  const bool apart = a.partial != nullptr;
+  const int first_pair = apart ? 0 : static_cast<int>(blockIdx.x) * kRows;
   const int pairs = min(kRows, rows * a.group - first_pair);
   if (pairs <= 0) return;
   const int64_t first_row = a.rows.first_row[sequence];
@@ -82,8 +89,11 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
   const bool has_lane = kR > 1 || threadIdx.x < 128;
   const int lane_row = static_cast<int>(threadIdx.x) >> 3, lane = static_cast<int>(threadIdx.x) & 7;
 
-  const int last_block = position_of(pairs - 1) / kBlock;
-  for (int block = 0; block <= last_block; ++block) {
+  const int first_block = apart ? static_cast<int>(blockIdx.x) * kSegmentBlocks : 0;
+  const int last_block = apart ? min(position_of(pairs - 1) / kBlock, first_block + kSegmentBlocks - 1)
+                               : position_of(pairs - 1) / kBlock;
+  if (first_block > last_block) return;
+  for (int block = first_block; block <= last_block; ++block) {
     const int first_key = block * kBlock;
     const int keys = min(kBlock, position_of(pairs - 1) + 1 - first_key);
     if (block % kSegmentBlocks == 0) {
@@ -110,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
     for (int c = 0; c < chunks; ++c) {
       const int width = chunk_width(a.d, c);
       __syncthreads();
-      if (chunks > 1 || block == 0) {
+      if (chunks > 1 || block == first_block) {
         load_tile(tile_q, pairs, width, a.vector,
                   [&](int r) { return a.q + row_of(r) * a.ldq + head_of(r) * a.d + c * kWidth; });
       }
@@ -180,6 +190,7 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
 
     if ((block + 1) % kSegmentBlocks == 0 || block == last_block) {  // the segment ends
       const int segment_first = block / kSegmentBlocks * kSegmentBlocks * kBlock;
+      const bool alone = segment_first == first_block * kBlock;  // nothing to merge with
 #pragma unroll
       for (int r = 0; r < kR; ++r) {
         if (position[r] < segment_first) continue;
@@ -188,9 +199,9 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
         for (int c = 0; c < kChunks; ++c)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            o_all[c][r][e] = segment_first == 0 ? o[c][r][e]
-                                                : scale_by_pow2(o_all[c][r][e], max_all[r] - largest) +
-                                                      scale_by_pow2(o[c][r][e], max_now[r] - largest);
+            o_all[c][r][e] = alone ? o[c][r][e]
+                                   : scale_by_pow2(o_all[c][r][e], max_all[r] - largest) +
+                                         scale_by_pow2(o[c][r][e], max_now[r] - largest);
           }
         max_all[r] = largest;
       }
@@ -203,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
           for (int width = 1; width < numerics::kSoftmaxLanes; width *= 2)
             l = l + __shfl_xor_sync(0xFFFFFFFFU, l, width);
           if (position_of(row) < segment_first) continue;
-          if (segment_first == 0) {
+          if (alone) {
             l_all[h] = l, l_max[h] = row_max[row];
           } else {
             const int largest = max(l_max[h], row_max[row]);
@@ -220,6 +231,11 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
     for (int h = 0; h < kLaneRows; ++h) {
       const int row = lane_row + 32 * h;
       if (row >= pairs) continue;
+      if (apart) {
+        float* to = partial_at(a, sequence, head_of(row), static_cast<int>(blockIdx.x));
+        to[0] = static_cast<float>(l_max[h]), to[1] = l_all[h];
+        continue;
+      }
       const float inverse = 1.0F / l_all[h];
       row_inverse[row] = inverse;
       if (a.inverse_sum != nullptr) {
@@ -233,12 +249,40 @@ __global__ void __launch_bounds__(kThreads, kChunks == 4 ? 1 : 2) forward_kernel
   for (int r = 0; r < kR; ++r) {
     const int pair = ty() + 16 * r;
     if (pair >= pairs) continue;
-    float* out = a.out + row_of(pair) * a.ldo + head_of(pair) * a.d + tx() * 4;
+    float* out = (apart ? partial_at(a, sequence, head_of(pair), static_cast<int>(blockIdx.x)) + 2
+                        : a.out + row_of(pair) * a.ldo + head_of(pair) * a.d) +
+                 tx() * 4;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (c * kWidth + tx() * 4 + e < a.d) out[c * kWidth + e] = o_all[c][r][e] * row_inverse[pair];
+        if (c * kWidth + tx() * 4 + e < a.d)
+          out[c * kWidth + e] = apart ? o_all[c][r][e] : o_all[c][r][e] * row_inverse[pair];
+  }
+}
+
+// Merges the segments of one row and head (x: head, y: sequence), ascending.
+__global__ void __launch_bounds__(kThreads) merge_kernel(const Forward a) {
+  const int head = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.y);
+  const int x = static_cast<int>(threadIdx.x);
+  const int position = a.rows.first_position == nullptr ? 0 : a.rows.first_position[sequence];
+  const int64_t row = a.rows.first_row[sequence];
+  if (x >= a.d) return;
+  const float* part = partial_at(a, sequence, head, 0);
+  int max_all = static_cast<int>(part[0]);
+  float l = part[1], o = part[2 + x];
+  for (int segment = 1; segment * numerics::kAttentionSegment <= position; ++segment) {
+    part = partial_at(a, sequence, head, segment);
+    const int max_now = static_cast<int>(part[0]), largest = max(max_all, max_now);
+    l = scale_by_pow2(l, max_all - largest) + scale_by_pow2(part[1], max_now - largest);
+    o = scale_by_pow2(o, max_all - largest) + scale_by_pow2(part[2 + x], max_now - largest);
+    max_all = largest;
+  }
+  const float inverse = 1.0F / l;
+  a.out[row * a.ldo + head * a.d + x] = o * inverse;
+  if (x == 0 && a.inverse_sum != nullptr) {
+    a.inverse_sum[row * a.heads + head] = inverse;
+    a.max_exponent[row * a.heads + head] = static_cast<float>(max_all);
   }
 }
 
@@ -255,10 +299,14 @@ void launch(const cuda::Context& context, const Forward& a, int64_t kv_heads) {
     if (part.rows.rows != nullptr) part.rows.rows += first;
     if (part.rows.first_position != nullptr) part.rows.first_position += first;
     if (part.kv.table != nullptr) part.kv.table += first * part.kv.max_pages;
-    const dim3 grid(cuda::blocks_for(a.rows.max_rows * a.group, kRows), static_cast<unsigned>(kv_heads),
-                    static_cast<unsigned>(std::min<int64_t>(a.rows.n - first, 65535)));
-    kernel<<<grid, kThreads, kBytes, context.stream()>>>(part);
+    const auto n = static_cast<unsigned>(std::min<int64_t>(a.rows.n - first, 65535));
+    const unsigned tiles = a.partial != nullptr ? static_cast<unsigned>(a.segments)
+                                                : cuda::blocks_for(a.rows.max_rows * a.group, kRows);
+    kernel<<<dim3(tiles, static_cast<unsigned>(kv_heads), n), kThreads, kBytes, context.stream()>>>(part);
     cuda::check_launch("attention (fp32)");
+    if (a.partial == nullptr) continue;
+    merge_kernel<<<dim3(static_cast<unsigned>(a.heads), n), kThreads, 0, context.stream()>>>(part);
+    cuda::check_launch("merging attention's segments (fp32)");
   }
 }
 
@@ -277,6 +325,11 @@ void run(const cuda::Context& context, const AttentionShape& shape, Forward a) {
   a.vector =
       a.d % 4 == 0 && aligned(a.q, a.ldq) && aligned(a.kv.k, a.kv.ld) && aligned(a.kv.v, a.kv.page_stride);
   const bool few = a.rows.max_rows * a.group <= 16;
+  // Decoding few sequences that may be long: blocks for the segments.
+  a.segments = static_cast<int>((a.kv.max_pages + kSegmentBlocks - 1) / kSegmentBlocks);
+  if (few && a.rows.rows == nullptr && a.segments > 1 && a.rows.n * shape.kv_heads < 2 * context.sms())
+    a.partial = static_cast<float*>(
+        context.scratch(attention_forward_fp32_scratch_bytes(shape, a.rows.n, a.kv.max_pages)));
   if (a.d <= 64) {
     few ? launch<1, 1>(context, a, shape.kv_heads) : launch<4, 1>(context, a, shape.kv_heads);
   } else if (a.d <= 128) {
@@ -307,6 +360,12 @@ __global__ void __launch_bounds__(kThreads) write_kernel(int kv_heads, int d, co
 
 }  // namespace
 }  // namespace attention_fp32
+
+int64_t attention_forward_fp32_scratch_bytes(const AttentionShape& shape, int64_t sequences,
+                                             int64_t max_pages) {
+  const int64_t segments = (max_pages + attention_fp32::kSegmentBlocks - 1) / attention_fp32::kSegmentBlocks;
+  return sequences * shape.heads * segments * (shape.head_size + 2) * 4;
+}
 
 void write_kv_pages_fp32_cuda(const cuda::Context& context, const AttentionShape& shape, const float* k,
                               const float* v, int64_t ld, const AttentionRows& rows, const KvPages& pages) {

@@ -44,6 +44,10 @@ void attention_forward_paged_fp32_cuda(const cuda::Context& context, const Atten
                                        const KvPages& pages, float* out, int64_t ldo, float* max_exponent,
                                        float* inverse_sum, const cuda::Fault& fault);
 
+// Scratch of a decode step (rows.rows null) over pages; other calls need none.
+int64_t attention_forward_fp32_scratch_bytes(const AttentionShape& shape, int64_t sequences,
+                                             int64_t max_pages);
+
 // The same of whole samples (rows.first_position null): q, k, v are columns of qkv
 // [rows, (heads + 2*kv_heads)*head_size] with row stride ld.
 void attention_forward_samples_fp32_cuda(const cuda::Context& context, const AttentionShape& shape,

@@ -232,7 +232,7 @@ TEST_F(AttentionCuda, RefusesScoresOutOfRangeOnlyWhereVisible) {
 }
 
 // Sequences in shuffled pages of a layer behind another one: prefill in chunks, then one row at a time.
-TEST_F(AttentionCuda, PagedPrefillInChunksAndDecode) {
+void expect_paged(int sms) {
   for (const AttentionShape& shape : kShapes) {
     SCOPED_TRACE(name(shape));
     const int64_t d = shape.head_size, ld = (shape.heads + 2 * shape.kv_heads) * d, width = shape.heads * d;
@@ -243,7 +243,7 @@ TEST_F(AttentionCuda, PagedPrefillInChunksAndDecode) {
     TestRandom random(5);
     for (size_t i = table.size() - 1; i > 0; --i)
       std::swap(table[i], table[static_cast<size_t>(random.below(static_cast<int64_t>(i) + 1))]);
-    const cuda::Context context(0);
+    const cuda::Context context(0, sms);
     auto memory = upload(context, poisoned((n * max_pages + 1) * 2 * block));
     const auto dtable = upload(context, table);
     const KvPages pages = {memory.data() + block, 2 * block, dtable.data(), max_pages};
@@ -251,7 +251,8 @@ TEST_F(AttentionCuda, PagedPrefillInChunksAndDecode) {
     std::vector<int64_t> done(all.size(), 0);
     std::vector<ForwardResult> want;
     for (const Sequence& s : all) want.push_back(whole_ref(s));
-    for (const int64_t most : {50, 1, 2, 64, 1, 130, 400, 7}) {  // rows of each sequence in a step, at most
+    for (const int64_t most :
+         {50, 1, 2, 64, 1, 130, 330, 1, 1, 400}) {  // rows of each sequence in a step, at most
       std::vector<float> qkv;
       std::vector<int32_t> first_row, rows, first_position;
       for (size_t i = 0; i < all.size(); ++i) {
@@ -296,6 +297,11 @@ TEST_F(AttentionCuda, PagedPrefillInChunksAndDecode) {
     }
     EXPECT_EQ(download(context, fault, 1)[0], cuda::kNoFault);
   }
+}
+
+TEST_F(AttentionCuda, PagedPrefillInChunksAndDecode) {
+  expect_paged(0);  // few sequences: segments apart
+  expect_paged(1);
 }
 
 }  // namespace

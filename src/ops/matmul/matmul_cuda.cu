@@ -34,9 +34,10 @@ template <class TileShape, bool kStepsContiguousB, bool kVector>
 __global__ void __launch_bounds__(TileShape::kThreads, TileShape::kBlocks)
     product_kernel(Operand a, Operand b, int64_t steps, int64_t chunk, int64_t chunks, Output out) {
   extern __shared__ float4 shared[];
-  using LoaderA = StageLoader<true, kVector, TileShape::kRows, TileShape::kThreads, TileShape::kRowPitch>;
-  using LoaderB = StageLoader<kStepsContiguousB, kVector, TileShape::kColumns, TileShape::kThreads,
-                              TileShape::kColumnPitch>;
+  using LoaderA = StageLoader<true, kVector, TileShape::kRows, TileShape::kSteps, TileShape::kThreads,
+                              TileShape::kRowPitch>;
+  using LoaderB = StageLoader<kStepsContiguousB, kVector, TileShape::kColumns, TileShape::kSteps,
+                              TileShape::kThreads, TileShape::kColumnPitch>;
   Tile<TileShape> tile(reinterpret_cast<float*>(shared));
   const int64_t row_tiles = (a.count + TileShape::kRows - 1) / TileShape::kRows;
   const int64_t column_tiles = (b.count + TileShape::kColumns - 1) / TileShape::kColumns;
@@ -266,7 +267,15 @@ void product(const cuda::Context& context, Shape shape, Product p) {
       return launch_skinny<16>(context, p);
     }
   }
-  if (shape == Shape::kAuto) shape = choose(p.a.count, p.b.count, 1, context.sms());
+  if (shape == Shape::kAuto) {
+    // The gradient of the input reads rows of W: in long chains large tiles pay.
+    constexpr ShapeRates kForward = {0.9, 1.0, 0.78}, kGradient = {1.0, 1.0, 0.9},
+                         kLongGradient = {1.0, 0.78, 0.75};
+    shape = choose(p.a.count, p.b.count, context.sms(),
+                   kStepsContiguousB ? kForward
+                   : p.steps > 4096  ? kLongGradient
+                                     : kGradient);
+  }
   if (!vector) return launch_tiles<Shape64x64, kStepsContiguousB, false>(context, p);
   with_shape(shape, [&]<class TileShape>() { launch_tiles<TileShape, kStepsContiguousB, true>(context, p); });
 }

@@ -11,33 +11,35 @@
 
 namespace lockstep::ops::fp32 {
 
-using Shape128x128 = TileShape<128, 128, 8, 16, 2>;
-using Shape64x128 = TileShape<64, 128, 8, 16, 4>;
-using Shape64x64 = TileShape<64, 64, 8, 8, 6>;
-using Shape32x64 = TileShape<32, 64, 4, 8, 8>;
+using Shape128x128 = TileShape<128, 128, 8, 16, 8, 2>;
+using Shape128x128Warps = TileShape<128, 128, 8, 8, 8, 2>;
+using Shape64x64 = TileShape<64, 64, 8, 8, 16, 6>;
+using Shape32x64 = TileShape<32, 64, 4, 8, 32, 4>;
 
 inline int64_t tiles_of(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
-// Tiles go to the SMs in rounds; small ones fill the last round better and run slower (their rates relative
-// to the largest were measured on an H200).
-inline Shape choose(int64_t rows, int64_t columns, int64_t products, int sms) {
+// Rates of the tile shapes relative to the fastest, measured on an H200 (bench/cuda/sgemm_bench.cu).
+struct ShapeRates {
+  double k128x128, k64x64, k32x64;
+};
+
+// Tiles go to the SMs in rounds; small ones fill the last round better and run slower.
+inline Shape choose(int64_t rows, int64_t columns, int sms, const ShapeRates& rates) {
   struct Candidate {
     Shape shape;
     int64_t rows, columns;
     double rate;
   };
-  constexpr Candidate kCandidates[] = {{Shape::k128x128, 128, 128, 1.0},
-                                       {Shape::k64x128, 64, 128, 0.98},
-                                       {Shape::k64x64, 64, 64, 0.85},
-                                       {Shape::k32x64, 32, 64, 0.7}};
+  const Candidate candidates[] = {{Shape::k128x128, 128, 128, rates.k128x128},
+                                  {Shape::k64x64, 64, 64, rates.k64x64},
+                                  {Shape::k32x64, 32, 64, rates.k32x64}};
   Shape best = Shape::k128x128;
   double best_time = 0;
-  for (const Candidate& c : kCandidates) {
-    const int64_t tiles = tiles_of(rows, c.rows) * tiles_of(columns, c.columns) * products;
-    const double time =
-        static_cast<double>(tiles_of(tiles, sms)) * static_cast<double>(c.rows * c.columns) / c.rate;
+  for (const Candidate& c : candidates) {
+    const int64_t rounds = tiles_of(tiles_of(rows, c.rows) * tiles_of(columns, c.columns), sms);
+    const double time = static_cast<double>(rounds * c.rows * c.columns) / c.rate;
     if (best_time == 0 || time < best_time) best = c.shape, best_time = time;
   }
   return best;
@@ -69,8 +71,8 @@ void with_shape(Shape shape, const Body& body) {
   switch (shape) {
     case Shape::k128x128:
       return body.template operator()<Shape128x128>();
-    case Shape::k64x128:
-      return body.template operator()<Shape64x128>();
+    case Shape::k128x128Warps:
+      return body.template operator()<Shape128x128Warps>();
     case Shape::k64x64:
       return body.template operator()<Shape64x64>();
     case Shape::k32x64:

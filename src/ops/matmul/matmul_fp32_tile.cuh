@@ -12,12 +12,12 @@
 
 namespace lockstep::ops::fp32 {
 
-inline constexpr int kSteps = 8;  // steps of a stage
-
-// kRows x kColumns outputs a block, kTM x kTN a thread; kBlocks: blocks an SM that registers must allow.
-template <int kRowsT, int kColumnsT, int kTMT, int kTNT, int kBlocksT>
+// kRows x kColumns outputs a block, kTM x kTN a thread; kSteps steps a stage of shared memory; kBlocks:
+// blocks an SM that registers must allow.
+template <int kRowsT, int kColumnsT, int kTMT, int kTNT, int kStepsT, int kBlocksT>
 struct TileShape {
-  static constexpr int kRows = kRowsT, kColumns = kColumnsT, kTM = kTMT, kTN = kTNT, kBlocks = kBlocksT;
+  static constexpr int kRows = kRowsT, kColumns = kColumnsT, kTM = kTMT, kTN = kTNT;
+  static constexpr int kSteps = kStepsT, kBlocks = kBlocksT;
   static constexpr int kThreads = kRows * kColumns / (kTM * kTN);
   // A warp is 8 x 4 threads. Lanes i and i^1 share their rows, i and i^2 their columns, so that a 16-byte
   // shared load of a warp takes two cycles of the banks, not four.
@@ -25,7 +25,8 @@ struct TileShape {
   static constexpr int kRowPitch = kRows + 4, kColumnPitch = kColumns + 4;
   static constexpr int kStageFloats = kSteps * (kRowPitch + kColumnPitch);
   static constexpr int kSumFloats = kRows * kColumns;
-  static_assert(kRows % kWarpRows == 0 && kColumns % kWarpColumns == 0 && kTM % 4 == 0 && kTN % 4 == 0);
+  static_assert(kRows % kWarpRows == 0 && kColumns % kWarpColumns == 0 && kTM % 4 == 0 && kTN % 4 == 0 &&
+                kSteps % 8 == 0);
   static constexpr int bytes(bool with_sums) { return 4 * (2 * kStageFloats + (with_sums ? kSumFloats : 0)); }
 };
 
@@ -38,10 +39,11 @@ struct Operand {
 
 // One thread's part of a stage of kTile outputs from `first`. Outputs past the end read the last one's
 // elements again: they are never stored. kVector: 16-byte loads are allowed.
-template <bool kStepsContiguous, bool kVector, int kTile, int kThreads, int kPitch>
+template <bool kStepsContiguous, bool kVector, int kTile, int kSteps, int kThreads, int kPitch>
 class StageLoader {
  public:
   static constexpr int kPieces = kTile * kSteps / 4 / kThreads;
+  static constexpr int kAcross = kSteps / 4;  // pieces of an output, steps contiguous
   static_assert(kTile * kSteps / 4 % kThreads == 0);
 
   __device__ StageLoader(const Operand& o, int64_t first, int64_t step) : ld_(o.ld) {
@@ -49,8 +51,8 @@ class StageLoader {
     for (int i = 0; i < kPieces; ++i) {
       const int f = static_cast<int>(threadIdx.x) + i * kThreads;
       if constexpr (kStepsContiguous) {
-        const int64_t row = min(first + f / 2, o.count - 1);
-        p_[i] = o.p + row * o.ld + step + (f & 1) * 4;
+        const int64_t row = min(first + f / kAcross, o.count - 1);
+        p_[i] = o.p + row * o.ld + step + f % kAcross * 4;
       } else {
         const int64_t column = first + f % (kTile / 4) * 4;
         // kVector: count is a multiple of 4.
@@ -81,7 +83,7 @@ class StageLoader {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool there =
-            kStepsContiguous ? (f & 1) * 4 + e < valid : f / (kTile / 4) < valid && e < left_[i];
+            kStepsContiguous ? f % kAcross * 4 + e < valid : f / (kTile / 4) < valid && e < left_[i];
         r_[i][e] = there ? __ldg(p_[i] + e) : 0.0F;
       }
     }
@@ -92,7 +94,7 @@ class StageLoader {
       const int f = static_cast<int>(threadIdx.x) + i * kThreads;
       if constexpr (kStepsContiguous) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) stage[((f & 1) * 4 + e) * kPitch + f / 2] = r_[i][e];
+        for (int e = 0; e < 4; ++e) stage[(f % kAcross * 4 + e) * kPitch + f / kAcross] = r_[i][e];
       } else {
         *reinterpret_cast<float4*>(stage + f / (kTile / 4) * kPitch + f % (kTile / 4) * 4) =
             make_float4(r_[i][0], r_[i][1], r_[i][2], r_[i][3]);
@@ -110,7 +112,7 @@ class StageLoader {
 // The accumulators of a thread, and the sums of whole chunks in shared memory.
 template <class Shape>
 struct Tile {
-  static constexpr int kTM = Shape::kTM, kTN = Shape::kTN;
+  static constexpr int kTM = Shape::kTM, kTN = Shape::kTN, kSteps = Shape::kSteps;
 
   float acc[kTM][kTN];
   float* stages;    // 2 * kStageFloats
