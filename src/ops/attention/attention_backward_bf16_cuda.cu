@@ -10,12 +10,6 @@
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
 
-#ifndef V_DQ
-#define V_DQ 2
-#endif
-#ifndef V_KEY
-#define V_KEY 2
-#endif
 namespace lockstep::ops {
 namespace attention {
 namespace {
@@ -47,46 +41,55 @@ struct BackwardArguments {
 
 // ---- row statistics ----------------------------------------------------------------------------------------
 
-// A warp takes a row and head. Lane i of row_dot: thread i/2 % 32 holds lanes 2t, 2t + 1, 64 + 2t, 65 + 2t.
+// kThreads threads take a row and head, each 8 neighbouring lanes of row_dot: 16, or 8 where d <= 64 and the other
+// lanes are +0.
+template <int kThreads>
 __global__ void __launch_bounds__(256) statistics_kernel(const BackwardArguments a) {
   const int sample = static_cast<int>(blockIdx.y);
   const int rows = a.samples.rows[sample];
-  const int padded = (rows + 15) / 16 * 16;
+  const int row0 = static_cast<int>(blockIdx.x) * 16;
+  if (row0 >= rows) return;
   const int64_t begin = a.samples.begin[sample];
-  const int thread = static_cast<int>(threadIdx.x) % 32;
-  for (int item = static_cast<int>(threadIdx.x) / 32; item < 16 * a.heads; item += 8) {
-    const int row = static_cast<int>(blockIdx.x) * 16 + item / a.heads;
-    if (row >= padded) return;
+  const int thread = static_cast<int>(threadIdx.x) % kThreads;
+  // 16 * heads is a multiple of the rows and heads of a warp: its threads stay together.
+  for (int item = static_cast<int>(threadIdx.x) / kThreads; item < 16 * a.heads; item += 256 / kThreads) {
+    const int row = row0 + item / a.heads;
     const int head = item % a.heads;
-    const Bf16* g = a.d_out + (begin + row) * a.ldo + static_cast<int64_t>(head) * a.d;
-    const Bf16* o = a.out + (begin + row) * a.ldo + static_cast<int64_t>(head) * a.d;
-    float lanes[4] = {0.0F, 0.0F, 0.0F, 0.0F};
-    for (int first = 0; first < a.d; first += numerics::kSumLanes) {
+    const bool there = row < rows;
+    const int64_t first_element = (begin + row) * a.ldo + static_cast<int64_t>(head) * a.d;
+    float lanes[8] = {0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F};
+    for (int i = 8 * thread; there && i < a.d; i += numerics::kSumLanes) {
+      const Bf16* g = a.d_out + first_element + i;
+      const Bf16* o = a.out + first_element + i;
+      if (a.vector) {
+        const uint4 x = *reinterpret_cast<const uint4*>(g);
+        const uint4 y = *reinterpret_cast<const uint4*>(o);
+        const uint32_t xs[4] = {x.x, x.y, x.z, x.w};
+        const uint32_t ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = first + half * 64 + 2 * thread;
-        if (i >= a.d || row >= rows) continue;  // d is even
-        const uint32_t x = *reinterpret_cast<const uint32_t*>(g + i);
-        const uint32_t y = *reinterpret_cast<const uint32_t*>(o + i);
-        lanes[2 * half] = fmaf(low_half(x), low_half(y), lanes[2 * half]);
-        lanes[2 * half + 1] = fmaf(high_half(x), high_half(y), lanes[2 * half + 1]);
+        for (int e = 0; e < 4; ++e) {
+          lanes[2 * e] = fmaf(low_half(xs[e]), low_half(ys[e]), lanes[2 * e]);
+          lanes[2 * e + 1] = fmaf(high_half(xs[e]), high_half(ys[e]), lanes[2 * e + 1]);
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          if (i + e < a.d)
+            lanes[e] = fmaf(numerics::bfloat16_to_float(g[e]), numerics::bfloat16_to_float(o[e]), lanes[e]);
+        }
       }
     }
-    float low = lanes[0] + lanes[1];
-    float high = lanes[2] + lanes[3];
+    float sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 #pragma unroll
-    for (int width = 1; width < 32; width *= 2) {
-      low = low + __shfl_xor_sync(0xFFFFFFFFU, low, width);
-      high = high + __shfl_xor_sync(0xFFFFFFFFU, high, width);
-    }
+    for (int width = 1; width < kThreads; width *= 2) sum = sum + __shfl_xor_sync(0xFFFFFFFFU, sum, width);
+    if (kThreads == 8) sum = sum + 0.0F;
     if (thread != 0) continue;
     const int64_t at = head * a.statistics.rows + begin + row;
     auto* pair = reinterpret_cast<float*>(a.statistics.pairs + at / 2) + at % 2;
-    const bool there = row < rows;
     const float m = there ? a.max_exponent[(begin + row) * a.heads + head] : 0.0F;
     const uint32_t r = there ? __float_as_uint(a.inverse_sum[(begin + row) * a.heads + head]) : 0U;
     pair[0] = __uint_as_float(r - exponent_bits(m));
-    pair[2] = there ? low + high : 0.0F;
+    pair[2] = there ? sum : 0.0F;
     a.statistics.floor[at] = there ? m + kFloor : -numerics::kMaxScore;
   }
 }
@@ -116,50 +119,70 @@ __device__ __forceinline__ void stage(float* staged, int width, int first_column
   }
 }
 
+// kElements neighbouring pairs of a row of binary32 sums; they are 16-byte aligned where kElements is 8.
+template <int kElements>
+__device__ __forceinline__ void load_floats(const float* from, float (&to)[kElements]) {
+  if constexpr (kElements == 8) {
+    const float4 low = *reinterpret_cast<const float4*>(from);
+    const float4 high = *reinterpret_cast<const float4*>(from + 4);
+    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+  } else {
+    to[0] = from[0];
+  }
+}
+template <int kElements>
+__device__ __forceinline__ void store_rounded(const float (&x)[kElements], Bf16* to) {
+  if constexpr (kElements == 8) {
+    *reinterpret_cast<uint4*>(to) = make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+  } else {
+    to[0] = static_cast<Bf16>(pack(x[0], 0.0F) & 0xFFFFU);
+  }
+}
+
 // Rows [0, there) of d columns to `to`, RoPE undone where the tables are not null (`position`: of row 0), rounded;
 // rows [there, padded) as zeros.
+template <int kElements>
+__device__ __forceinline__ void store_elements(const float* staged, int width, int there, int padded, int d,
+                                               const float* cos, const float* sin, int position, Bf16* to,
+                                               int64_t ld, int own) {
+  const int half = d / 2;
+  const int steps = half / kElements;
+  for (int item = own; item < padded * steps; item += kWarpgroup) {
+    const int row = item / steps;
+    const int column = item % steps * kElements;
+    float x[kElements] = {};
+    float y[kElements] = {};
+    if (row < there) {
+      load_floats(staged + staged_at(row, column, width), x);
+      load_floats(staged + staged_at(row, column + half, width), y);
+      if (cos != nullptr) {
+        const int64_t angle = static_cast<int64_t>(position + row) * half + column;
+        float cosine[kElements];
+        float sine[kElements];
+        load_floats(cos + angle, cosine);
+        load_floats(sin + angle, sine);
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) {
+          const float a = x[e];
+          const float b = y[e];
+          x[e] = fmaf(a, cosine[e], -(b * -sine[e]));
+          y[e] = fmaf(b, cosine[e], a * -sine[e]);
+        }
+      }
+    }
+    store_rounded(x, to + row * ld + column);
+    store_rounded(y, to + row * ld + column + half);
+  }
+}
+// vector: d is a multiple of 16, rows of `to` and the tables are 16-byte aligned.
 __device__ __forceinline__ void store(const float* staged, int width, int there, int padded, int d,
                                       const float* cos, const float* sin, int position, Bf16* to, int64_t ld,
                                       bool vector, int own) {
-  const int half = d / 2;
-  const int step = vector ? 8 : 1;  // vector: d is a multiple of 16 and rows are 16-byte aligned
-  const int steps = half / step;
-  for (int item = own; item < padded * steps; item += kWarpgroup) {
-    const int row = item / steps;
-    const int column = item % steps * step;
-    Bf16* at = to + row * ld + column;
-    uint32_t low[4] = {0, 0, 0, 0};
-    uint32_t high[4] = {0, 0, 0, 0};
-    float a_before = 0.0F;
-    float b_before = 0.0F;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e >= step || row >= there) continue;
-      float x = staged[staged_at(row, column + e, width)];
-      float y = staged[staged_at(row, column + e + half, width)];
-      if (cos != nullptr) {
-        const int64_t angle = static_cast<int64_t>(position + row) * half + column + e;
-        const float c = cos[angle];
-        const float s = -sin[angle];
-        const float a = x;
-        const float b = y;
-        x = fmaf(a, c, -(b * s));
-        y = fmaf(b, c, a * s);
-      }
-      if (e % 2 == 1) {
-        low[e / 2] = pack(a_before, x);
-        high[e / 2] = pack(b_before, y);
-      }
-      a_before = x;
-      b_before = y;
-    }
-    if (vector) {
-      *reinterpret_cast<uint4*>(at) = make_uint4(low[0], low[1], low[2], low[3]);
-      *reinterpret_cast<uint4*>(at + half) = make_uint4(high[0], high[1], high[2], high[3]);
-    } else {
-      at[0] = static_cast<Bf16>(pack(a_before, 0.0F) & 0xFFFFU);
-      at[half] = static_cast<Bf16>(pack(b_before, 0.0F) & 0xFFFFU);
-    }
+  if (vector) {
+    store_elements<8>(staged, width, there, padded, d, cos, sin, position, to, ld, own);
+  } else {
+    store_elements<1>(staged, width, there, padded, d, cos, sin, position, to, ld, own);
   }
 }
 
@@ -256,7 +279,7 @@ __device__ __forceinline__ void mma_group(float (&acc)[kOut][32], const uint32_t
 // Shared memory: k, v; stages of q, dO and their statistics; where slices are several, sums waiting for the
 // rotation; where chunks may be several, totals. One warpgroup.
 template <int kPanels, int kOut, bool kChunks>
-__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? V_KEY : 1) key_gradient_kernel(const BackwardArguments a) {
+__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1) key_gradient_kernel(const BackwardArguments a) {
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   constexpr int kSlices = kPanels / kOut;
   constexpr int kTileBytes = kPanels * kPanelBytes;
@@ -631,15 +654,21 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   a.scale = attention_score_scale(shape.head_size);
   a.gradient_scale = attention_gradient_scale(shape.head_size);
   a.chunk_groups = static_cast<int>(chunk / 16);
-  a.vector = a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(qkv) && attention::aligned(d_out);
-  a.vector_out = a.d % 16 == 0 && ld % 8 == 0 && attention::aligned(d_qkv);
+  a.vector = a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(qkv) &&
+             attention::aligned(d_out) && attention::aligned(out);
+  a.vector_out = a.d % 16 == 0 && ld % 8 == 0 && attention::aligned(d_qkv) && attention::aligned(rope.cos) &&
+                 attention::aligned(rope.sin);
   a.statistics.rows = (samples.total_rows + 15) / 16 * 16;
   auto* scratch = static_cast<char*>(context.scratch(attention_backward_bf16_scratch(shape, samples.total_rows)));
   a.statistics.pairs = reinterpret_cast<uint4*>(scratch);
   a.statistics.floor = reinterpret_cast<float*>(scratch + shape.heads * a.statistics.rows * 8);
 
   const dim3 grid(cuda::blocks_for(samples.max_rows, 16), static_cast<unsigned>(samples.count));
-  attention::statistics_kernel<<<grid, 256, 0, context.stream()>>>(a);
+  if (a.d <= 64) {
+    attention::statistics_kernel<8><<<grid, 256, 0, context.stream()>>>(a);
+  } else {
+    attention::statistics_kernel<16><<<grid, 256, 0, context.stream()>>>(a);
+  }
   cuda::check_launch("attention backward, bf16: statistics");
   const unsigned blocks = cuda::blocks_for(samples.max_rows, attention::kRows);
   const int64_t padded = (samples.max_rows + 15) / 16 * 16;
@@ -650,7 +679,7 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   }
   if (a.d <= 64) {
     if (a.heads == a.kv_heads) return attention::launch_queries<1, 1, 1>(context, a, blocks);
-    return attention::launch_queries<1, 1, V_DQ>(context, a, blocks);
+    return attention::launch_queries<1, 1, 2>(context, a, blocks);
   }
   if (a.d <= 128) return attention::launch_queries<2, 2, 1>(context, a, blocks);
   attention::launch_queries<4, 1, 1>(context, a, blocks);

@@ -126,7 +126,9 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
     // Scores: a warp a block, 8 keys a product.
     for (int block = warp; block < blocks; block += kDecodeWarps) {
       const Bf16* k = base + table[key0 / kRows + block] * a.pages.page_stride + a.pages.k_offset;
+      const bool full = (block + 1) * kRows <= round_keys;
       float top[2] = {-INFINITY, -INFINITY};
+      float least = INFINITY;
 #pragma unroll(kPanels == 1 ? 8 : 2)
       for (int tile = 0; tile < 8; ++tile) {
         const int key = 8 * tile + lane / 4;
@@ -143,16 +145,23 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
         for (int half = 0; half < kHalves; ++half) {
           const float s[2] = {dots[2 * half] * a.scale, dots[2 * half + 1] * a.scale};
           *reinterpret_cast<float2*>(scores + (lane / 4 + 8 * half) * stride + column) = make_float2(s[0], s[1]);
+          if (full) {
+            top[half] = fmaxf(top[half], fmaxf(s[0], s[1]));
+            least = fminf(least, fminf(s[0], s[1]));
+          } else {
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const bool visible = column + e < round_keys;
-            bad = bad | (visible & !(fabsf(s[e]) < numerics::kMaxScore));
-            top[half] = fmaxf(top[half], visible ? s[e] : -INFINITY);
+            for (int e = 0; e < 2; ++e) {
+              const bool visible = column + e < round_keys;
+              top[half] = fmaxf(top[half], visible ? s[e] : -INFINITY);
+              least = fminf(least, visible ? s[e] : INFINITY);
+            }
           }
         }
       }
+      bad = bad | !(least > -numerics::kMaxScore);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
+        bad = bad | !(top[half] < numerics::kMaxScore);
         const float n = numerics::round_even(quad_max(top[half]));
         if (lane % 4 == 0) maxima[(lane / 4 + 8 * half) * 8 + block] = n;
       }
@@ -166,13 +175,14 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
       for (int block = 0; block < blocks; ++block) {
         m = fmaxf(m, maxima[head * 8 + block]);
         const uint32_t bits = (127U << 23) - exponent_bits(m);
+        const float lowest = numerics::kRoundEvenMagic + (m + kFloor);  // exact
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int key = block * kRows + thread % 16 + 16 * i;
           const float s = scores[head * stride + key];
           const float t = shifted(s);
           const float x = weight(s, t, bits);
-          const bool none = (key >= round_keys) | ((t - numerics::kRoundEvenMagic) - m < kFloor);
+          const bool none = (key >= round_keys) | (t < lowest);
           scores[head * stride + key] = none ? 0.0F : x;
         }
       }
@@ -184,6 +194,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
       const int head = thread / 8;
       for (int block = 0; block < blocks; ++block) {
         const float to = fmaxf(lane_m, maxima[head * 8 + block]);
+        bad = bad | (lane_sum != lane_sum);  // a NaN of any score
         lane_sum = Lowering(lane_m - to)(lane_sum);
         lane_m = to;
         const float* p = scores + head * stride + block * kRows + thread % 8;
@@ -239,7 +250,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
     }
   }
 
-  if (bad) cuda::report(a.fault, static_cast<unsigned long long>(row));
+  if (bad | (lane_sum != lane_sum)) cuda::report(a.fault, static_cast<unsigned long long>(row));
   if (thread < 8 * kHeads) {
     float l = lane_sum;
 #pragma unroll

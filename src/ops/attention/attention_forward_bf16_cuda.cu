@@ -9,9 +9,6 @@
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
 
-#ifndef V_FWD
-#define V_FWD 2
-#endif
 namespace lockstep::ops {
 namespace attention {
 namespace {
@@ -369,10 +366,7 @@ template <bool kPaged>
 void forward(const cuda::Context& context, const ForwardArguments& a, int64_t runs, int64_t max_blocks,
              int64_t max_keys) {
   if (runs == 0 || max_blocks == 0) return;
-  if (a.d <= 64) {
-    if (a.heads == a.kv_heads) return launch_forward<1, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
-    return launch_forward<1, 1, V_FWD, kPaged>(context, a, runs, max_blocks, max_keys);
-  }
+  if (a.d <= 64) return launch_forward<1, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
   if (a.d <= 128) return launch_forward<2, 2, 1, kPaged>(context, a, runs, max_blocks, max_keys);
   launch_forward<4, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
 }
