@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward over whole samples in three kernels. Row statistics (D, and M with r as one word a weight is scaled
-// by); the gradients of keys and values, a warpgroup a block of 64 keys that walks the group's heads and queries in
-// the order of the definition; the gradient of queries, a warpgroup 64 queries of a head that walks the blocks of
-// keys. Scores are computed anew in both, so no order depends on who runs when.
+// Backward over whole samples in three kernels. Row statistics (D, and M with r as one word a weight is
+// scaled by); the gradients of keys and values, a warpgroup a block of 64 keys that walks the group's heads
+// and queries in the order of the definition; the gradient of queries, a warpgroup 64 queries of a head that
+// walks the blocks of keys. Scores are computed anew in both, so no order depends on who runs when.
 #include <algorithm>
 
 #include "device/cuda/launch.h"
@@ -39,10 +39,11 @@ struct BackwardArguments {
   bool vector, vector_out;
 };
 
-// ---- row statistics ----------------------------------------------------------------------------------------
+// ---- row statistics
+// ----------------------------------------------------------------------------------------
 
-// kThreads threads take a row and head, each 8 neighbouring lanes of row_dot: 16, or 8 where d <= 64 and the other
-// lanes are +0.
+// kThreads threads take a row and head, each 8 neighbouring lanes of row_dot: 16, or 8 where d <= 64 and the
+// other lanes are +0.
 template <int kThreads>
 __global__ void __launch_bounds__(256) statistics_kernel(const BackwardArguments a) {
   const int sample = static_cast<int>(blockIdx.y);
@@ -79,7 +80,8 @@ __global__ void __launch_bounds__(256) statistics_kernel(const BackwardArguments
         }
       }
     }
-    float sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    float sum =
+        ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 #pragma unroll
     for (int width = 1; width < kThreads; width *= 2) sum = sum + __shfl_xor_sync(0xFFFFFFFFU, sum, width);
     if (kThreads == 8) sum = sum + 0.0F;
@@ -94,15 +96,16 @@ __global__ void __launch_bounds__(256) statistics_kernel(const BackwardArguments
   }
 }
 
-// ---- results -----------------------------------------------------------------------------------------------
+// ---- results
+// -----------------------------------------------------------------------------------------------
 
 // Rows of binary32 sums wait in shared memory for the rotation; the 8-float groups of a row are permuted.
 __device__ __forceinline__ int staged_at(int row, int column, int width) {
   return row * width + (column ^ ((row & 7) << 3));
 }
 template <int kOut>
-__device__ __forceinline__ void stage(float* staged, int width, int first_column, const float (&acc)[kOut][32],
-                                      float scale, int own) {
+__device__ __forceinline__ void stage(float* staged, int width, int first_column,
+                                      const float (&acc)[kOut][32], float scale, int own) {
   const int lane = own % 32;
 #pragma unroll
   for (int panel = 0; panel < kOut; ++panel) {
@@ -134,14 +137,15 @@ __device__ __forceinline__ void load_floats(const float* from, float (&to)[kElem
 template <int kElements>
 __device__ __forceinline__ void store_rounded(const float (&x)[kElements], Bf16* to) {
   if constexpr (kElements == 8) {
-    *reinterpret_cast<uint4*>(to) = make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+    *reinterpret_cast<uint4*>(to) =
+        make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
   } else {
     to[0] = static_cast<Bf16>(pack(x[0], 0.0F) & 0xFFFFU);
   }
 }
 
-// Rows [0, there) of d columns to `to`, RoPE undone where the tables are not null (`position`: of row 0), rounded;
-// rows [there, padded) as zeros.
+// Rows [0, there) of d columns to `to`, RoPE undone where the tables are not null (`position`: of row 0),
+// rounded; rows [there, padded) as zeros.
 template <int kElements>
 __device__ __forceinline__ void store_elements(const float* staged, int width, int there, int padded, int d,
                                                const float* cos, const float* sin, int position, Bf16* to,
@@ -186,7 +190,8 @@ __device__ __forceinline__ void store(const float* staged, int width, int there,
   }
 }
 
-// ---- gradients of keys and values --------------------------------------------------------------------------
+// ---- gradients of keys and values
+// --------------------------------------------------------------------------
 
 // Statistics of 64 queries in shared memory.
 struct QueryTile {
@@ -194,12 +199,13 @@ struct QueryTile {
   float floor[kRows];
 };
 
-// Scores of 64 keys (rows) and 64 queries to P and dS as operands. diagonal: queries before the key are masked.
+// Scores of 64 keys (rows) and 64 queries to P and dS as operands. diagonal: queries before the key are
+// masked.
 struct KeyWeights {
   // This thread's columns are queries 8j + column, + 1.
   static __device__ __forceinline__ void probabilities(const float (&dots)[32], float scale,
-                                                       const QueryTile& tile, float top, bool diagonal, int own,
-                                                       uint32_t (&p)[16]) {
+                                                       const QueryTile& tile, float top, bool diagonal,
+                                                       int own, uint32_t (&p)[16]) {
     const int column = 2 * (own % 4);
     const int row = own / 32 * 16 + own % 32 / 4;
     const bool plain = !diagonal && least_of(dots) * scale >= top;
@@ -270,7 +276,8 @@ __device__ __forceinline__ void end_chunk(float (&acc)[kOut][32], float* total, 
 template <int kOut>
 __device__ __forceinline__ void mma_group(float (&acc)[kOut][32], const uint32_t (&operand)[16], int step,
                                           const char* tile) {
-  const uint32_t a[4] = {operand[4 * step], operand[4 * step + 1], operand[4 * step + 2], operand[4 * step + 3]};
+  const uint32_t a[4] = {operand[4 * step], operand[4 * step + 1], operand[4 * step + 2],
+                         operand[4 * step + 3]};
 #pragma unroll
   for (int panel = 0; panel < kOut; ++panel)
     mma_down(acc[panel], a, panel_descriptor(tile) + panel * kStepPanel + step * kStepDown);
@@ -279,7 +286,8 @@ __device__ __forceinline__ void mma_group(float (&acc)[kOut][32], const uint32_t
 // Shared memory: k, v; stages of q, dO and their statistics; where slices are several, sums waiting for the
 // rotation; where chunks may be several, totals. One warpgroup.
 template <int kPanels, int kOut, bool kChunks>
-__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1) key_gradient_kernel(const BackwardArguments a) {
+__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1)
+    key_gradient_kernel(const BackwardArguments a) {
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   constexpr int kSlices = kPanels / kOut;
   constexpr int kTileBytes = kPanels * kPanelBytes;
@@ -320,9 +328,10 @@ __global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1) key_gradient
     }
     const int queries = min(kRows, rows - query0);
     char* q = stages + step % kStages * 2 * kTileBytes;
-    load_tile<kPanels, kWarpgroup>(q, a.q + (begin + query0) * a.ld + head * a.d, a.ld, 0, queries, a.d, a.vector, own);
-    load_tile<kPanels, kWarpgroup>(q + kTileBytes, a.d_out + (begin + query0) * a.ldo + head * a.d, a.ldo, 0, queries, a.d,
-                       a.vector, own);
+    load_tile<kPanels, kWarpgroup>(q, a.q + (begin + query0) * a.ld + head * a.d, a.ld, 0, queries, a.d,
+                                   a.vector, own);
+    load_tile<kPanels, kWarpgroup>(q + kTileBytes, a.d_out + (begin + query0) * a.ldo + head * a.d, a.ldo, 0,
+                                   queries, a.d, a.vector, own);
     const int64_t at = head * a.statistics.rows + begin + query0;
     QueryTile& tile = tiles[step % kStages];
     if (own < 32) {
@@ -438,10 +447,11 @@ __global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1) key_gradient
   store(staged, kWidth, there, to_write, a.d, a.rope.cos, a.rope.sin, key0, to, a.ld, a.vector_out, own);
 }
 
-// ---- gradient of queries -----------------------------------------------------------------------------------
+// ---- gradient of queries
+// -----------------------------------------------------------------------------------
 
-// Shared memory: q and dO of each warpgroup; stages of k and v; where slices are several, sums waiting for the
-// rotation.
+// Shared memory: q and dO of each warpgroup; stages of k and v; where slices are several, sums waiting for
+// the rotation.
 template <int kPanels, int kOut, int kGroups>
 __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups == 1 ? 3 : 2) : 1)
     query_gradient_kernel(const BackwardArguments a) {
@@ -492,7 +502,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
   float floor[2] = {-numerics::kMaxScore, -numerics::kMaxScore};
   if (active) {
     load_tile<kPanels, kWarpgroup>(q, a.q + row0 * a.ld + head * a.d, a.ld, 0, there, a.d, a.vector, own);
-    load_tile<kPanels, kWarpgroup>(d_out, a.d_out + row0 * a.ldo + head * a.d, a.ldo, 0, there, a.d, a.vector, own);
+    load_tile<kPanels, kWarpgroup>(d_out, a.d_out + row0 * a.ldo + head * a.d, a.ldo, 0, there, a.d, a.vector,
+                                   own);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (row + 8 * i >= there) continue;
@@ -547,8 +558,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
             for (int e = 0; e < 4; ++e) {
               const float s = dots[4 * j + e] * a.scale;
               const float t = shifted(s);
-              const bool none = (8 * j + e % 2 - 8 * (e / 2) > visible) |
-                                (t - numerics::kRoundEvenMagic < floor[e / 2]);
+              const bool none =
+                  (8 * j + e % 2 - 8 * (e / 2) > visible) | (t - numerics::kRoundEvenMagic < floor[e / 2]);
               const float x = weight(s, t, bits[e / 2]);
               w[e] = none ? 0.0F : x;
             }
@@ -654,12 +665,13 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   a.scale = attention_score_scale(shape.head_size);
   a.gradient_scale = attention_gradient_scale(shape.head_size);
   a.chunk_groups = static_cast<int>(chunk / 16);
-  a.vector = a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(qkv) &&
-             attention::aligned(d_out) && attention::aligned(out);
+  a.vector = a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(qkv) && attention::aligned(d_out) &&
+             attention::aligned(out);
   a.vector_out = a.d % 16 == 0 && ld % 8 == 0 && attention::aligned(d_qkv) && attention::aligned(rope.cos) &&
                  attention::aligned(rope.sin);
   a.statistics.rows = (samples.total_rows + 15) / 16 * 16;
-  auto* scratch = static_cast<char*>(context.scratch(attention_backward_bf16_scratch(shape, samples.total_rows)));
+  auto* scratch =
+      static_cast<char*>(context.scratch(attention_backward_bf16_scratch(shape, samples.total_rows)));
   a.statistics.pairs = reinterpret_cast<uint4*>(scratch);
   a.statistics.floor = reinterpret_cast<float*>(scratch + shape.heads * a.statistics.rows * 8);
 
