@@ -258,8 +258,7 @@ TEST(AttentionBf16Cuda, ForwardReportsTheFirstBadRow) {
   }
 }
 
-// ---- rollout
-// -----------------------------------------------------------------------------------------------
+// ---- rollout ----
 
 // A cache of two layers whose pages are shuffled; layer 1 is used, the rest is poisoned.
 struct Pages {
@@ -397,8 +396,7 @@ TEST(AttentionBf16Cuda, DecodeReportsABadScore) {
   EXPECT_EQ(faults.value(), 40ULL);
 }
 
-// ---- backward
-// ----------------------------------------------------------------------------------------------
+// ---- backward ----
 
 void expect_backward(const Context& context, Batch& batch, bool rotate,
                      int64_t chunk = numerics::kGradientChunk, float gradient = 1.0F) {

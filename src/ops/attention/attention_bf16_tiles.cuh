@@ -27,8 +27,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// ---- copies into tiles
-// -------------------------------------------------------------------------------------
+// ---- copies into tiles ----
 
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, bool there) {
   const int bytes = there ? 16 : 0;  // the rest of the 16 bytes is zeros
@@ -81,8 +80,7 @@ __device__ __forceinline__ void load_tile(char* tile, const Bf16* from, int64_t 
   }
 }
 
-// ---- tensor core
-// -------------------------------------------------------------------------------------------
+// ---- tensor core ----
 
 // Descriptor of a panel for wgmma: 128-byte swizzle, 8 rows every 1024 bytes; for both orders of the operand.
 __device__ __forceinline__ uint64_t panel_descriptor(const char* panel) {
@@ -145,8 +143,7 @@ __device__ __forceinline__ void mma_tiles(float (&acc)[32], const char* a, const
   }
 }
 
-// ---- arithmetic
-// --------------------------------------------------------------------------------------------
+// ---- arithmetic ----
 
 // low and high rounded to bfloat16 (nearest even), as the halves of a register.
 __device__ __forceinline__ uint32_t pack(float low, float high) {
