@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of attention in profile bf16: forward and backward of micro-batches, decode. FLOPs count the causal half;
-// backward is 2.5 forwards. attention_peer.py prints the same rows for PyTorch.
+// Times of attention in profile bf16: forward and backward of micro-batches, decode. FLOPs count the causal
+// half; backward is 2.5 forwards. attention_peer.py prints the same rows for PyTorch.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -82,14 +82,20 @@ void training(const cuda::Context& context, const char* name, const AttentionSha
   auto sin = upload(context, std::vector<float>(static_cast<size_t>(longest * shape.head_size / 2), 0.8F));
   const ops::AttentionSamplesCuda samples{begins.data(), rows.data(), begins.size(), longest, total};
   context.reserve_scratch(ops::attention_backward_bf16_scratch(shape, total));
-  const double forward = median_us(context, [&] {
-    ops::attention_forward_bf16_cuda(context, shape, qkv.data(), ld, samples, out.data(), m.data(), r.data(),
-                                     {at.data(), 0}, segment);
-  }, repeats);
-  const double backward = median_us(context, [&] {
-    ops::attention_backward_bf16_cuda(context, shape, qkv.data(), ld, out.data(), d_out.data(), m.data(), r.data(),
-                                      samples, {cos.data(), sin.data()}, d_qkv.data());
-  }, repeats);
+  const double forward = median_us(
+      context,
+      [&] {
+        ops::attention_forward_bf16_cuda(context, shape, qkv.data(), ld, samples, out.data(), m.data(),
+                                         r.data(), {at.data(), 0}, segment);
+      },
+      repeats);
+  const double backward = median_us(
+      context,
+      [&] {
+        ops::attention_backward_bf16_cuda(context, shape, qkv.data(), ld, out.data(), d_out.data(), m.data(),
+                                          r.data(), samples, {cos.data(), sin.data()}, d_qkv.data());
+      },
+      repeats);
   const double flops = 4.0 * pairs * static_cast<double>(shape.heads * shape.head_size);
   std::printf("%-28s segment %4lld  forward %8.1f us %6.1f TFLOP/s   backward %8.1f us %6.1f TFLOP/s\n", name,
               static_cast<long long>(segment), forward, flops / forward * 1e-6, backward,
@@ -118,10 +124,11 @@ void decode(const cuda::Context& context, const char* name, const AttentionShape
   cuda::DeviceBuffer<unsigned long long> at(1);
   cuda::fill(context, at.data(), 0xFF, 8);
   const auto run = [&](int layer) {
-    const ops::KvPagesCuda cache{pages.data(), kLayers * 2 * block, layer * 2 * block, (layer * 2 + 1) * block,
-                                 tables.data(), per_sequence};
-    ops::attention_decode_bf16_cuda(context, shape, q.data(), width, rows, sequences.data(), keys.data(), longest,
-                                    cache, out.data(), width, {at.data(), 0}, segment);
+    const ops::KvPagesCuda cache{pages.data(),      kLayers * 2 * block,
+                                 layer * 2 * block, (layer * 2 + 1) * block,
+                                 tables.data(),     per_sequence};
+    ops::attention_decode_bf16_cuda(context, shape, q.data(), width, rows, sequences.data(), keys.data(),
+                                    longest, cache, out.data(), width, {at.data(), 0}, segment);
   };
   run(0);
   cudaGraph_t graph;

@@ -1,169 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward over whole samples in three kernels. Row statistics (D, and M with r as one word a weight is scaled
-// by); the gradients of keys and values, a warpgroup a block of 64 keys that walks the group's heads and queries in
-// the order of the definition; the gradient of queries, a warpgroup 64 queries of a head that walks the blocks of
-// keys. Scores are computed anew in both, so no order depends on who runs when.
+// Backward over whole samples in three kernels. Row statistics (D, and M with r as one word a weight is
+// scaled by); the gradients of keys and values, a warpgroup a block of 64 keys that walks the group's heads
+// and queries in the order of the definition; the gradient of queries, a warpgroup 64 queries of a head that
+// walks the blocks of keys. Scores are computed anew in both, so no order depends on who runs when.
 #include <algorithm>
 
 #include "device/cuda/launch.h"
 #include "ops/attention/attention_bf16_cuda.h"
-#include "ops/attention/attention_bf16_tiles.cuh"
+#include "ops/attention/attention_bf16_gradients.cuh"
 #include "ops/attention/attention_scale.h"
 
-#ifndef V_DQ
-#define V_DQ 2
-#endif
-#ifndef V_KEY
-#define V_KEY 2
-#endif
 namespace lockstep::ops {
 namespace attention {
 namespace {
 
-// Of a row and head, [heads][rows]. Padding rows: zeros, which make P and dS +0.
-struct Statistics {
-  uint4* pairs;  // of two rows: bits of r - (M << 23) of both, D of both
-  float* floor;  // M - 40
-  int64_t rows;  // a multiple of 16
-};
+// ---- row statistics ----
 
-struct BackwardArguments {
-  AttentionSamplesCuda samples;
-  const Bf16* q;
-  const Bf16* k;
-  const Bf16* v;
-  const Bf16* out;
-  const Bf16* d_out;
-  const float* max_exponent;
-  const float* inverse_sum;
-  AttentionRope rope;
-  Bf16* d_qkv;
-  int64_t ld, ldo;
-  Statistics statistics;
-  int heads, kv_heads, d, head_tiles, chunk_groups;
-  float scale, gradient_scale;
-  bool vector, vector_out;
-};
-
-// ---- row statistics ----------------------------------------------------------------------------------------
-
-// A warp takes a row and head. Lane i of row_dot: thread i/2 % 32 holds lanes 2t, 2t + 1, 64 + 2t, 65 + 2t.
+// kThreads threads take a row and head, each 8 neighbouring lanes of row_dot: 16, or 8 where d <= 64 and the
+// other lanes are +0.
+template <int kThreads>
 __global__ void __launch_bounds__(256) statistics_kernel(const BackwardArguments a) {
   const int sample = static_cast<int>(blockIdx.y);
   const int rows = a.samples.rows[sample];
-  const int padded = (rows + 15) / 16 * 16;
+  const int row0 = static_cast<int>(blockIdx.x) * 16;
+  if (row0 >= rows) return;
   const int64_t begin = a.samples.begin[sample];
-  const int thread = static_cast<int>(threadIdx.x) % 32;
-  for (int item = static_cast<int>(threadIdx.x) / 32; item < 16 * a.heads; item += 8) {
-    const int row = static_cast<int>(blockIdx.x) * 16 + item / a.heads;
-    if (row >= padded) return;
+  const int thread = static_cast<int>(threadIdx.x) % kThreads;
+  // 16 * heads is a multiple of the rows and heads of a warp: its threads stay together.
+  for (int item = static_cast<int>(threadIdx.x) / kThreads; item < 16 * a.heads; item += 256 / kThreads) {
+    const int row = row0 + item / a.heads;
     const int head = item % a.heads;
-    const Bf16* g = a.d_out + (begin + row) * a.ldo + static_cast<int64_t>(head) * a.d;
-    const Bf16* o = a.out + (begin + row) * a.ldo + static_cast<int64_t>(head) * a.d;
-    float lanes[4] = {0.0F, 0.0F, 0.0F, 0.0F};
-    for (int first = 0; first < a.d; first += numerics::kSumLanes) {
+    const bool there = row < rows;
+    const int64_t first_element = (begin + row) * a.ldo + static_cast<int64_t>(head) * a.d;
+    float lanes[8] = {0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F};
+    for (int i = 8 * thread; there && i < a.d; i += numerics::kSumLanes) {
+      const Bf16* g = a.d_out + first_element + i;
+      const Bf16* o = a.out + first_element + i;
+      if (a.vector) {
+        const uint4 x = *reinterpret_cast<const uint4*>(g);
+        const uint4 y = *reinterpret_cast<const uint4*>(o);
+        const uint32_t xs[4] = {x.x, x.y, x.z, x.w};
+        const uint32_t ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = first + half * 64 + 2 * thread;
-        if (i >= a.d || row >= rows) continue;  // d is even
-        const uint32_t x = *reinterpret_cast<const uint32_t*>(g + i);
-        const uint32_t y = *reinterpret_cast<const uint32_t*>(o + i);
-        lanes[2 * half] = fmaf(low_half(x), low_half(y), lanes[2 * half]);
-        lanes[2 * half + 1] = fmaf(high_half(x), high_half(y), lanes[2 * half + 1]);
+        for (int e = 0; e < 4; ++e) {
+          lanes[2 * e] = fmaf(low_half(xs[e]), low_half(ys[e]), lanes[2 * e]);
+          lanes[2 * e + 1] = fmaf(high_half(xs[e]), high_half(ys[e]), lanes[2 * e + 1]);
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          if (i + e < a.d)
+            lanes[e] = fmaf(numerics::bfloat16_to_float(g[e]), numerics::bfloat16_to_float(o[e]), lanes[e]);
+        }
       }
     }
-    float low = lanes[0] + lanes[1];
-    float high = lanes[2] + lanes[3];
+    float sum =
+        ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 #pragma unroll
-    for (int width = 1; width < 32; width *= 2) {
-      low = low + __shfl_xor_sync(0xFFFFFFFFU, low, width);
-      high = high + __shfl_xor_sync(0xFFFFFFFFU, high, width);
-    }
+    for (int width = 1; width < kThreads; width *= 2) sum = sum + __shfl_xor_sync(0xFFFFFFFFU, sum, width);
+    if (kThreads == 8) sum = sum + 0.0F;
     if (thread != 0) continue;
     const int64_t at = head * a.statistics.rows + begin + row;
     auto* pair = reinterpret_cast<float*>(a.statistics.pairs + at / 2) + at % 2;
-    const bool there = row < rows;
     const float m = there ? a.max_exponent[(begin + row) * a.heads + head] : 0.0F;
     const uint32_t r = there ? __float_as_uint(a.inverse_sum[(begin + row) * a.heads + head]) : 0U;
     pair[0] = __uint_as_float(r - exponent_bits(m));
-    pair[2] = there ? low + high : 0.0F;
+    pair[2] = there ? sum : 0.0F;
     a.statistics.floor[at] = there ? m + kFloor : -numerics::kMaxScore;
   }
 }
 
-// ---- results -----------------------------------------------------------------------------------------------
-
-// Rows of binary32 sums wait in shared memory for the rotation; the 8-float groups of a row are permuted.
-__device__ __forceinline__ int staged_at(int row, int column, int width) {
-  return row * width + (column ^ ((row & 7) << 3));
-}
-template <int kOut>
-__device__ __forceinline__ void stage(float* staged, int width, int first_column, const float (&acc)[kOut][32],
-                                      float scale, int own) {
-  const int lane = own % 32;
-#pragma unroll
-  for (int panel = 0; panel < kOut; ++panel) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = own / 32 * 16 + lane / 4 + 8 * i;
-        const int column = first_column + panel * 64 + 8 * j + 2 * (lane % 4);
-        const float2 both = {acc[panel][4 * j + 2 * i] * scale, acc[panel][4 * j + 2 * i + 1] * scale};
-        *reinterpret_cast<float2*>(staged + staged_at(row, column, width)) = both;
-      }
-    }
-  }
-}
-
-// Rows [0, there) of d columns to `to`, RoPE undone where the tables are not null (`position`: of row 0), rounded;
-// rows [there, padded) as zeros.
-__device__ __forceinline__ void store(const float* staged, int width, int there, int padded, int d,
-                                      const float* cos, const float* sin, int position, Bf16* to, int64_t ld,
-                                      bool vector, int own) {
-  const int half = d / 2;
-  const int step = vector ? 8 : 1;  // vector: d is a multiple of 16 and rows are 16-byte aligned
-  const int steps = half / step;
-  for (int item = own; item < padded * steps; item += kWarpgroup) {
-    const int row = item / steps;
-    const int column = item % steps * step;
-    Bf16* at = to + row * ld + column;
-    uint32_t low[4] = {0, 0, 0, 0};
-    uint32_t high[4] = {0, 0, 0, 0};
-    float a_before = 0.0F;
-    float b_before = 0.0F;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e >= step || row >= there) continue;
-      float x = staged[staged_at(row, column + e, width)];
-      float y = staged[staged_at(row, column + e + half, width)];
-      if (cos != nullptr) {
-        const int64_t angle = static_cast<int64_t>(position + row) * half + column + e;
-        const float c = cos[angle];
-        const float s = -sin[angle];
-        const float a = x;
-        const float b = y;
-        x = fmaf(a, c, -(b * s));
-        y = fmaf(b, c, a * s);
-      }
-      if (e % 2 == 1) {
-        low[e / 2] = pack(a_before, x);
-        high[e / 2] = pack(b_before, y);
-      }
-      a_before = x;
-      b_before = y;
-    }
-    if (vector) {
-      *reinterpret_cast<uint4*>(at) = make_uint4(low[0], low[1], low[2], low[3]);
-      *reinterpret_cast<uint4*>(at + half) = make_uint4(high[0], high[1], high[2], high[3]);
-    } else {
-      at[0] = static_cast<Bf16>(pack(a_before, 0.0F) & 0xFFFFU);
-      at[half] = static_cast<Bf16>(pack(b_before, 0.0F) & 0xFFFFU);
-    }
-  }
-}
-
-// ---- gradients of keys and values --------------------------------------------------------------------------
+// ---- gradients of keys and values ----
 
 // Statistics of 64 queries in shared memory.
 struct QueryTile {
@@ -171,12 +78,13 @@ struct QueryTile {
   float floor[kRows];
 };
 
-// Scores of 64 keys (rows) and 64 queries to P and dS as operands. diagonal: queries before the key are masked.
+// Scores of 64 keys (rows) and 64 queries to P and dS as operands. diagonal: queries before the key are
+// masked.
 struct KeyWeights {
   // This thread's columns are queries 8j + column, + 1.
   static __device__ __forceinline__ void probabilities(const float (&dots)[32], float scale,
-                                                       const QueryTile& tile, float top, bool diagonal, int own,
-                                                       uint32_t (&p)[16]) {
+                                                       const QueryTile& tile, float top, bool diagonal,
+                                                       int own, uint32_t (&p)[16]) {
     const int column = 2 * (own % 4);
     const int row = own / 32 * 16 + own % 32 / 4;
     const bool plain = !diagonal && least_of(dots) * scale >= top;
@@ -244,19 +152,11 @@ __device__ __forceinline__ void end_chunk(float (&acc)[kOut][32], float* total, 
   }
 }
 
-template <int kOut>
-__device__ __forceinline__ void mma_group(float (&acc)[kOut][32], const uint32_t (&operand)[16], int step,
-                                          const char* tile) {
-  const uint32_t a[4] = {operand[4 * step], operand[4 * step + 1], operand[4 * step + 2], operand[4 * step + 3]};
-#pragma unroll
-  for (int panel = 0; panel < kOut; ++panel)
-    mma_down(acc[panel], a, panel_descriptor(tile) + panel * kStepPanel + step * kStepDown);
-}
-
 // Shared memory: k, v; stages of q, dO and their statistics; where slices are several, sums waiting for the
 // rotation; where chunks may be several, totals. One warpgroup.
 template <int kPanels, int kOut, bool kChunks>
-__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? V_KEY : 1) key_gradient_kernel(const BackwardArguments a) {
+__global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1)
+    key_gradient_kernel(const BackwardArguments a) {
   constexpr int kStages = kPanels > 2 ? 1 : 2;
   constexpr int kSlices = kPanels / kOut;
   constexpr int kTileBytes = kPanels * kPanelBytes;
@@ -297,9 +197,10 @@ __global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? V_KEY : 1) key_grad
     }
     const int queries = min(kRows, rows - query0);
     char* q = stages + step % kStages * 2 * kTileBytes;
-    load_tile<kPanels, kWarpgroup>(q, a.q + (begin + query0) * a.ld + head * a.d, a.ld, 0, queries, a.d, a.vector, own);
-    load_tile<kPanels, kWarpgroup>(q + kTileBytes, a.d_out + (begin + query0) * a.ldo + head * a.d, a.ldo, 0, queries, a.d,
-                       a.vector, own);
+    load_tile<kPanels, kWarpgroup>(q, a.q + (begin + query0) * a.ld + head * a.d, a.ld, 0, queries, a.d,
+                                   a.vector, own);
+    load_tile<kPanels, kWarpgroup>(q + kTileBytes, a.d_out + (begin + query0) * a.ldo + head * a.d, a.ldo, 0,
+                                   queries, a.d, a.vector, own);
     const int64_t at = head * a.statistics.rows + begin + query0;
     QueryTile& tile = tiles[step % kStages];
     if (own < 32) {
@@ -415,10 +316,10 @@ __global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? V_KEY : 1) key_grad
   store(staged, kWidth, there, to_write, a.d, a.rope.cos, a.rope.sin, key0, to, a.ld, a.vector_out, own);
 }
 
-// ---- gradient of queries -----------------------------------------------------------------------------------
+// ---- gradient of queries ----
 
-// Shared memory: q and dO of each warpgroup; stages of k and v; where slices are several, sums waiting for the
-// rotation.
+// Shared memory: q and dO of each warpgroup; stages of k and v; where slices are several, sums waiting for
+// the rotation.
 template <int kPanels, int kOut, int kGroups>
 __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups == 1 ? 3 : 2) : 1)
     query_gradient_kernel(const BackwardArguments a) {
@@ -469,7 +370,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
   float floor[2] = {-numerics::kMaxScore, -numerics::kMaxScore};
   if (active) {
     load_tile<kPanels, kWarpgroup>(q, a.q + row0 * a.ld + head * a.d, a.ld, 0, there, a.d, a.vector, own);
-    load_tile<kPanels, kWarpgroup>(d_out, a.d_out + row0 * a.ldo + head * a.d, a.ldo, 0, there, a.d, a.vector, own);
+    load_tile<kPanels, kWarpgroup>(d_out, a.d_out + row0 * a.ldo + head * a.d, a.ldo, 0, there, a.d, a.vector,
+                                   own);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (row + 8 * i >= there) continue;
@@ -524,8 +426,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
             for (int e = 0; e < 4; ++e) {
               const float s = dots[4 * j + e] * a.scale;
               const float t = shifted(s);
-              const bool none = (8 * j + e % 2 - 8 * (e / 2) > visible) |
-                                (t - numerics::kRoundEvenMagic < floor[e / 2]);
+              const bool none =
+                  (8 * j + e % 2 - 8 * (e / 2) > visible) | (t - numerics::kRoundEvenMagic < floor[e / 2]);
               const float x = weight(s, t, bits[e / 2]);
               w[e] = none ? 0.0F : x;
             }
@@ -631,15 +533,22 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   a.scale = attention_score_scale(shape.head_size);
   a.gradient_scale = attention_gradient_scale(shape.head_size);
   a.chunk_groups = static_cast<int>(chunk / 16);
-  a.vector = a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(qkv) && attention::aligned(d_out);
-  a.vector_out = a.d % 16 == 0 && ld % 8 == 0 && attention::aligned(d_qkv);
+  a.vector = a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(qkv) && attention::aligned(d_out) &&
+             attention::aligned(out);
+  a.vector_out = a.d % 16 == 0 && ld % 8 == 0 && attention::aligned(d_qkv) && attention::aligned(rope.cos) &&
+                 attention::aligned(rope.sin);
   a.statistics.rows = (samples.total_rows + 15) / 16 * 16;
-  auto* scratch = static_cast<char*>(context.scratch(attention_backward_bf16_scratch(shape, samples.total_rows)));
+  auto* scratch =
+      static_cast<char*>(context.scratch(attention_backward_bf16_scratch(shape, samples.total_rows)));
   a.statistics.pairs = reinterpret_cast<uint4*>(scratch);
   a.statistics.floor = reinterpret_cast<float*>(scratch + shape.heads * a.statistics.rows * 8);
 
   const dim3 grid(cuda::blocks_for(samples.max_rows, 16), static_cast<unsigned>(samples.count));
-  attention::statistics_kernel<<<grid, 256, 0, context.stream()>>>(a);
+  if (a.d <= 64) {
+    attention::statistics_kernel<8><<<grid, 256, 0, context.stream()>>>(a);
+  } else {
+    attention::statistics_kernel<16><<<grid, 256, 0, context.stream()>>>(a);
+  }
   cuda::check_launch("attention backward, bf16: statistics");
   const unsigned blocks = cuda::blocks_for(samples.max_rows, attention::kRows);
   const int64_t padded = (samples.max_rows + 15) / 16 * 16;
@@ -650,7 +559,7 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   }
   if (a.d <= 64) {
     if (a.heads == a.kv_heads) return attention::launch_queries<1, 1, 1>(context, a, blocks);
-    return attention::launch_queries<1, 1, V_DQ>(context, a, blocks);
+    return attention::launch_queries<1, 1, 2>(context, a, blocks);
   }
   if (a.d <= 128) return attention::launch_queries<2, 2, 1>(context, a, blocks);
   attention::launch_queries<4, 1, 1>(context, a, blocks);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of profile bf16 on a Hopper GPU, the bits of attention_bf16_ref.cpp. All pointers are device
-// pointers. Fast where head_size is 64 or 128, rows are 16-byte aligned and strides are multiples of 8 elements;
-// right for every even head size up to 256. `fault`: a score that is NaN or |s| >= 2^21 (detail: its row); the
-// outputs are then undefined. Values must be finite (attention_bf16.h).
+// pointers. Fast where head_size is 64 or 128, rows are 16-byte aligned and strides are multiples of 8
+// elements; right for every even head size up to 256. `fault`: a score that is NaN or |s| >= 2^21 (detail:
+// its row); the outputs are then undefined. Values must be finite (attention_bf16.h).
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,17 @@ struct AttentionSamplesCuda {
   int64_t total_rows = 0;  // every sample ends at or before this row, counted with its padding to 16
 };
 
-// q, k, v: columns of qkv (row stride ld; q first, then k, v) after bias and RoPE. out [rows, heads*head_size];
-// max_exponent (M as a float) and inverse_sum (r) binary32 [rows, heads]. The rows of samples are overwritten,
-// their padding to 16 with zeros; other rows are untouched. segment: as in attention_forward_bf16_ref.
+// q, k, v: columns of qkv (row stride ld; q first, then k, v) after bias and RoPE. out [rows,
+// heads*head_size]; max_exponent (M as a float) and inverse_sum (r) binary32 [rows, heads]. The rows of
+// samples are overwritten, their padding to 16 with zeros; other rows are untouched. segment: as in
+// attention_forward_bf16_ref.
 void attention_forward_bf16_cuda(const cuda::Context& context, const AttentionShape& shape,
                                  const numerics::Bf16* qkv, int64_t ld, const AttentionSamplesCuda& samples,
                                  numerics::Bf16* out, float* max_exponent, float* inverse_sum,
                                  const cuda::Fault& fault, int64_t segment = numerics::kAttentionSegment);
 
-// As attention_backward_bf16_ref. d_qkv: same layout as qkv; the rows of samples are overwritten, their padding
-// to 16 with zeros. `rope` holds device pointers. Scratch: attention_backward_bf16_scratch() bytes.
+// As attention_backward_bf16_ref. d_qkv: same layout as qkv; the rows of samples are overwritten, their
+// padding to 16 with zeros. `rope` holds device pointers. Scratch: attention_backward_bf16_scratch() bytes.
 void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionShape& shape,
                                   const numerics::Bf16* qkv, int64_t ld, const numerics::Bf16* out,
                                   const numerics::Bf16* d_out, const float* max_exponent,
@@ -40,8 +41,9 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
                                   int64_t chunk = numerics::kGradientChunk);
 int64_t attention_backward_bf16_scratch(const AttentionShape& shape, int64_t total_rows);
 
-// One layer of a paged cache: block `i` of a sequence is page p = table[sequence * max_pages + i]; its K block
-// [kv_heads][64][head_size] starts at base + p * page_stride + k_offset, its V block at ... + v_offset (elements).
+// One layer of a paged cache: block `i` of a sequence is page p = table[sequence * max_pages + i]; its K
+// block [kv_heads][64][head_size] starts at base + p * page_stride + k_offset, its V block at ... + v_offset
+// (elements).
 struct KvPagesCuda {
   numerics::Bf16* base = nullptr;
   int64_t page_stride = 0;
@@ -51,8 +53,8 @@ struct KvPagesCuda {
   int64_t max_pages = 0;
 };
 
-// Row i of k and v (columns of a matrix, row stride ld) goes to position[i] of sequence[i]; sequence[i] < 0: to
-// nowhere. What the pages hold elsewhere is untouched.
+// Row i of k and v (columns of a matrix, row stride ld) goes to position[i] of sequence[i]; sequence[i] < 0:
+// to nowhere. What the pages hold elsewhere is untouched.
 void write_kv_pages_bf16_cuda(const cuda::Context& context, const AttentionShape& shape,
                               const numerics::Bf16* k, const numerics::Bf16* v, int64_t ld, int64_t rows,
                               const int32_t* sequence, const int32_t* position, const KvPagesCuda& pages);

@@ -21,11 +21,11 @@ using numerics::Bf16;
 
 constexpr Bf16 kPoison = 0xFFFF;
 
-#define SKIP_WITHOUT_GPU()                                                                            \
-  if (cuda::device_count() == 0) {                                                                    \
-    if (std::getenv("LOCKSTEP_GPU_REQUIRED") != nullptr) FAIL() << "no GPU";                          \
-    GTEST_SKIP() << "no GPU";                                                                         \
-  }                                                                                                   \
+#define SKIP_WITHOUT_GPU()                                                   \
+  if (cuda::device_count() == 0) {                                           \
+    if (std::getenv("LOCKSTEP_GPU_REQUIRED") != nullptr) FAIL() << "no GPU"; \
+    GTEST_SKIP() << "no GPU";                                                \
+  }                                                                          \
   if (!cuda::device_info(0).hopper()) GTEST_SKIP() << "not a Hopper GPU"
 
 std::vector<Bf16> random_bf16(TestRandom& random, int64_t n, float scale) {
@@ -62,7 +62,8 @@ struct Batch {
   std::vector<float> max_exponent, inverse_sum;
   bool ok = true;
 
-  Batch(const AttentionShape& s, const std::vector<int>& lengths, uint64_t seed, float scale, int64_t extra_ld = 0)
+  Batch(const AttentionShape& s, const std::vector<int>& lengths, uint64_t seed, float scale,
+        int64_t extra_ld = 0)
       : shape(s) {
     for (int length : lengths) {
       begin.push_back(static_cast<int32_t>(total));
@@ -98,8 +99,8 @@ struct Batch {
       }
       Blocks blocks(*this, i);
       const AttentionRunBf16 run = blocks.run(begin[i], 0, rows[i]);
-      ok = attention_forward_bf16_ref(shape, qkv.data(), ld, &run, 1, out.data(), width(), max_exponent.data(),
-                                      inverse_sum.data(), segment) &&
+      ok = attention_forward_bf16_ref(shape, qkv.data(), ld, &run, 1, out.data(), width(),
+                                      max_exponent.data(), inverse_sum.data(), segment) &&
            ok;
     }
   }
@@ -115,8 +116,8 @@ struct Batch {
         v.push_back(memory[2 * i + 1].data());
       }
       const Bf16* from = b.qkv.data() + b.begin[sample] * b.ld + b.width();
-      write_kv_blocks_bf16(b.shape, from, from + b.shape.kv_heads * b.shape.head_size, b.ld, b.rows[sample], 0,
-                           k.data(), v.data());
+      write_kv_blocks_bf16(b.shape, from, from + b.shape.kv_heads * b.shape.head_size, b.ld, b.rows[sample],
+                           0, k.data(), v.data());
     }
     AttentionRunBf16 run(int64_t first_row, int64_t first_position, int64_t rows) const {
       return {first_row, rows, first_position, k.data(), v.data()};
@@ -141,27 +142,32 @@ struct Faults {
   unsigned long long value() { return from_device(context, at)[0]; }
 };
 
-void expect_forward(const Context& context, const Batch& batch, int64_t segment = numerics::kAttentionSegment) {
+void expect_forward(const Context& context, const Batch& batch,
+                    int64_t segment = numerics::kAttentionSegment) {
   const DeviceBuffer<Bf16> qkv = on_device(context, batch.qkv);
   DeviceBuffer<Bf16> out = poisoned_on_device<Bf16>(context, batch.total * batch.width());
   DeviceBuffer<float> m = poisoned_on_device<float>(context, batch.total * batch.shape.heads);
   DeviceBuffer<float> r = poisoned_on_device<float>(context, batch.total * batch.shape.heads);
   const DeviceSamples samples(context, batch);
   Faults faults(context);
-  attention_forward_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, samples.samples, out.data(), m.data(),
-                              r.data(), faults.fault(), segment);
+  attention_forward_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, samples.samples, out.data(),
+                              m.data(), r.data(), faults.fault(), segment);
   EXPECT_EQ(batch.ok, faults.value() == cuda::kNoFault);
-  EXPECT_TRUE(same_bits(batch.max_exponent.data(), from_device(context, m).data(), m.size(), batch.shape.heads));
-  EXPECT_TRUE(same_bits(batch.inverse_sum.data(), from_device(context, r).data(), r.size(), batch.shape.heads));
+  EXPECT_TRUE(
+      same_bits(batch.max_exponent.data(), from_device(context, m).data(), m.size(), batch.shape.heads));
+  EXPECT_TRUE(
+      same_bits(batch.inverse_sum.data(), from_device(context, r).data(), r.size(), batch.shape.heads));
   EXPECT_TRUE(same_bits(batch.out.data(), from_device(context, out).data(), out.size(), batch.width()));
 }
 
 std::string name_of(const AttentionShape& s) {
-  return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " heads of " + std::to_string(s.head_size);
+  return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " heads of " +
+         std::to_string(s.head_size);
 }
 
-const AttentionShape kSmallShapes[] = {{2, 2, 64},  {4, 2, 64},  {7, 1, 64},  {3, 1, 16},  {2, 1, 80}, {4, 2, 128},
-                                       {7, 1, 128}, {2, 1, 256}, {20, 2, 32}, {2, 1, 250}, {3, 3, 10}, {2, 1, 192}};
+const AttentionShape kSmallShapes[] = {{2, 2, 64},  {4, 2, 64},  {7, 1, 64},  {3, 1, 16},
+                                       {2, 1, 80},  {4, 2, 128}, {7, 1, 128}, {2, 1, 256},
+                                       {20, 2, 32}, {2, 1, 250}, {3, 3, 10},  {2, 1, 192}};
 
 TEST(AttentionBf16Cuda, ForwardOfEveryShape) {
   SKIP_WITHOUT_GPU();
@@ -244,15 +250,15 @@ TEST(AttentionBf16Cuda, ForwardReportsTheFirstBadRow) {
     DeviceBuffer<float> m(batch.total * 2), r(batch.total * 2);
     const DeviceSamples samples(context, batch);
     Faults faults(context);
-    attention_forward_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, samples.samples, out.data(), m.data(),
-                                r.data(), faults.fault(1000000));
+    attention_forward_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, samples.samples, out.data(),
+                                m.data(), r.data(), faults.fault(1000000));
     // A zero of q times an infinity is NaN already.
     const bool special = !(std::abs(value) < inf);
     EXPECT_EQ(faults.value(), 1000000ULL + static_cast<unsigned long long>(special ? key : key + 4));
   }
 }
 
-// ---- rollout -----------------------------------------------------------------------------------------------
+// ---- rollout ----
 
 // A cache of two layers whose pages are shuffled; layer 1 is used, the rest is poisoned.
 struct Pages {
@@ -266,7 +272,8 @@ struct Pages {
     std::vector<int32_t> order(sequences * per_sequence);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
     TestRandom random(seed);
-    for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random.below(static_cast<int64_t>(i) + 1)]);
+    for (size_t i = order.size() - 1; i > 0; --i)
+      std::swap(order[i], order[random.below(static_cast<int64_t>(i) + 1)]);
     memory = poisoned_on_device<Bf16>(context, static_cast<int64_t>(order.size()) * 4 * block);
     table = on_device(context, order);
     pages = {memory.data(), 4 * block, 2 * block, 3 * block, table.data(), per_sequence};
@@ -303,8 +310,10 @@ void expect_rollout(const Context& context, const Batch& batch, const std::vecto
     if (most == 0) break;
     const DeviceBuffer<int32_t> a = on_device(context, first_row), b = on_device(context, rows),
                                 c = on_device(context, position), d = on_device(context, sequence),
-                                e = on_device(context, write_sequence), f = on_device(context, write_position);
-    write_kv_pages_bf16_cuda(context, batch.shape, k, v, batch.ld, batch.total, e.data(), f.data(), cache.pages);
+                                e = on_device(context, write_sequence),
+                                f = on_device(context, write_position);
+    write_kv_pages_bf16_cuda(context, batch.shape, k, v, batch.ld, batch.total, e.data(), f.data(),
+                             cache.pages);
     attention_prefill_bf16_cuda(
         context, batch.shape, qkv.data(), batch.ld,
         {a.data(), b.data(), c.data(), d.data(), a.size(), most, *std::max_element(done.begin(), done.end())},
@@ -313,10 +322,12 @@ void expect_rollout(const Context& context, const Batch& batch, const std::vecto
   }
   std::vector<Bf16> want = batch.out;  // prefill pads nothing
   for (size_t i = 0; i < done.size(); ++i) {
-    for (int64_t row = batch.begin[i] + batch.rows[i]; row < batch.begin[i] + (batch.rows[i] + 15) / 16 * 16; ++row)
+    for (int64_t row = batch.begin[i] + batch.rows[i]; row < batch.begin[i] + (batch.rows[i] + 15) / 16 * 16;
+         ++row)
       std::fill_n(want.begin() + row * batch.width(), batch.width(), kPoison);
   }
-  EXPECT_TRUE(same_bits(want.data(), from_device(context, out).data(), out.size(), batch.width())) << "prefill";
+  EXPECT_TRUE(same_bits(want.data(), from_device(context, out).data(), out.size(), batch.width()))
+      << "prefill";
 
   cuda::fill(context, out.data(), 0xFF, out.size_bytes());
   std::vector<int32_t> sequence(batch.total, 0), keys(batch.total, 0);
@@ -328,8 +339,10 @@ void expect_rollout(const Context& context, const Batch& batch, const std::vecto
   }
   const DeviceBuffer<int32_t> s = on_device(context, sequence), n = on_device(context, keys);
   attention_decode_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, batch.total, s.data(), n.data(),
-                             batch.max_rows(), cache.pages, out.data(), batch.width(), faults.fault(), segment);
-  EXPECT_TRUE(same_bits(want.data(), from_device(context, out).data(), out.size(), batch.width())) << "decode";
+                             batch.max_rows(), cache.pages, out.data(), batch.width(), faults.fault(),
+                             segment);
+  EXPECT_TRUE(same_bits(want.data(), from_device(context, out).data(), out.size(), batch.width()))
+      << "decode";
   EXPECT_EQ(faults.value(), cuda::kNoFault);
 }
 
@@ -374,8 +387,8 @@ TEST(AttentionBf16Cuda, DecodeReportsABadScore) {
   for (int i = 0; i < 100; ++i) position[i] = i;
   const DeviceBuffer<int32_t> positions = on_device(context, position);
   const DeviceBuffer<int32_t> keys = on_device(context, std::vector<int32_t>{100});
-  write_kv_pages_bf16_cuda(context, batch.shape, qkv.data() + 128, qkv.data() + 192, batch.ld, 100, sequence.data(),
-                           positions.data(), cache.pages);
+  write_kv_pages_bf16_cuda(context, batch.shape, qkv.data() + 128, qkv.data() + 192, batch.ld, 100,
+                           sequence.data(), positions.data(), cache.pages);
   DeviceBuffer<Bf16> out(128);
   Faults faults(context);
   attention_decode_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, 1, sequence.data(), keys.data(), 100,
@@ -383,10 +396,10 @@ TEST(AttentionBf16Cuda, DecodeReportsABadScore) {
   EXPECT_EQ(faults.value(), 40ULL);
 }
 
-// ---- backward ----------------------------------------------------------------------------------------------
+// ---- backward ----
 
-void expect_backward(const Context& context, Batch& batch, bool rotate, int64_t chunk = numerics::kGradientChunk,
-                     float gradient = 1.0F) {
+void expect_backward(const Context& context, Batch& batch, bool rotate,
+                     int64_t chunk = numerics::kGradientChunk, float gradient = 1.0F) {
   batch.forward_ref();
   ASSERT_TRUE(batch.ok);
   TestRandom random(31);
@@ -400,25 +413,27 @@ void expect_backward(const Context& context, Batch& batch, bool rotate, int64_t 
   std::vector<Bf16> want(batch.total * batch.ld, kPoison);
   const int64_t written = batch.width() + 2 * batch.shape.kv_heads * batch.shape.head_size;
   for (size_t i = 0; i < batch.begin.size(); ++i) {
-    for (int64_t row = batch.begin[i] + batch.rows[i]; row < batch.begin[i] + (batch.rows[i] + 15) / 16 * 16; ++row)
+    for (int64_t row = batch.begin[i] + batch.rows[i]; row < batch.begin[i] + (batch.rows[i] + 15) / 16 * 16;
+         ++row)
       std::fill_n(want.begin() + row * batch.ld, written, Bf16{0});
   }
   const std::vector<AttentionSample> list = batch.samples();
-  attention_backward_bf16_ref(batch.shape, batch.qkv.data(), batch.ld, batch.out.data(), d_out.data(),
-                              batch.max_exponent.data(), batch.inverse_sum.data(), list.data(),
-                              static_cast<int64_t>(list.size()),
-                              rotate ? AttentionRope{cosine.data(), sine.data()} : AttentionRope{}, want.data(), chunk);
+  attention_backward_bf16_ref(
+      batch.shape, batch.qkv.data(), batch.ld, batch.out.data(), d_out.data(), batch.max_exponent.data(),
+      batch.inverse_sum.data(), list.data(), static_cast<int64_t>(list.size()),
+      rotate ? AttentionRope{cosine.data(), sine.data()} : AttentionRope{}, want.data(), chunk);
 
   const DeviceBuffer<Bf16> qkv = on_device(context, batch.qkv), out = on_device(context, batch.out),
                            gradients = on_device(context, d_out);
-  const DeviceBuffer<float> m = on_device(context, batch.max_exponent), r = on_device(context, batch.inverse_sum),
-                            cosines = on_device(context, cosine), sines = on_device(context, sine);
+  const DeviceBuffer<float> m = on_device(context, batch.max_exponent),
+                            r = on_device(context, batch.inverse_sum), cosines = on_device(context, cosine),
+                            sines = on_device(context, sine);
   DeviceBuffer<Bf16> d_qkv = poisoned_on_device<Bf16>(context, batch.total * batch.ld);
   const DeviceSamples samples(context, batch);
-  attention_backward_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, out.data(), gradients.data(), m.data(),
-                               r.data(), samples.samples,
-                               rotate ? AttentionRope{cosines.data(), sines.data()} : AttentionRope{}, d_qkv.data(),
-                               chunk);
+  attention_backward_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, out.data(), gradients.data(),
+                               m.data(), r.data(), samples.samples,
+                               rotate ? AttentionRope{cosines.data(), sines.data()} : AttentionRope{},
+                               d_qkv.data(), chunk);
   EXPECT_TRUE(same_bits(want.data(), from_device(context, d_qkv).data(), d_qkv.size(), batch.ld));
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the attention kernels of profile bf16 share: tiles in shared memory, the tensor core's instructions, the
-// arithmetic of a score. A tile is 64 rows of `panels` times 64 columns; a panel is [64][64] bfloat16 with the
-// 16-byte chunks of a row permuted by chunk ^ (row % 8), the 128-byte swizzle of wgmma, 1024-byte aligned.
+// What the attention kernels of profile bf16 share: tiles in shared memory, the tensor core's instructions,
+// the arithmetic of a score. A tile is 64 rows of `panels` times 64 columns; a panel is [64][64] bfloat16
+// with the 16-byte chunks of a row permuted by chunk ^ (row % 8), the 128-byte swizzle of wgmma, 1024-byte
+// aligned.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,9 +17,9 @@ namespace lockstep::ops::attention {
 
 using numerics::Bf16;
 
-inline constexpr int kRows = 64;            // rows of a tile
-inline constexpr int kPanelBytes = 8192;    // 64 rows of 128 bytes
-inline constexpr int kWarpgroup = 128;      // threads
+inline constexpr int kRows = 64;                   // rows of a tile
+inline constexpr int kPanelBytes = 8192;           // 64 rows of 128 bytes
+inline constexpr int kWarpgroup = 128;             // threads
 inline constexpr float kUndefined = -16777216.0F;  // M before the first key: below every M
 inline constexpr float kFloor = static_cast<float>(numerics::kWeightFloor);
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// ---- copies into tiles -------------------------------------------------------------------------------------
+// ---- copies into tiles ----
 
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, bool there) {
   const int bytes = there ? 16 : 0;  // the rest of the 16 bytes is zeros
@@ -47,8 +48,8 @@ __device__ __forceinline__ void fence_to_tensor_core() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Rows [low, high) of 64 rows at `from` (row stride ld, d columns) by kThreads threads; all else of the tile is
-// zero. vector: rows are 16-byte aligned and d is a multiple of 8; asynchronous then.
+// Rows [low, high) of 64 rows at `from` (row stride ld, d columns) by kThreads threads; all else of the tile
+// is zero. vector: rows are 16-byte aligned and d is a multiple of 8; asynchronous then.
 template <int kPanels, int kThreads>
 __device__ __forceinline__ void load_tile(char* tile, const Bf16* from, int64_t ld, int low, int high, int d,
                                           bool vector, int thread) {
@@ -72,13 +73,14 @@ __device__ __forceinline__ void load_tile(char* tile, const Bf16* from, int64_t 
       const int row = i / (kChunks * 8);
       const int column = i % (kChunks * 8);
       const bool there = row >= low && row < high && column < d;
-      char* to = tile + column / 64 * kPanelBytes + row * 128 + ((column / 8 % 8 ^ (row & 7)) << 4) + column % 8 * 2;
+      char* to =
+          tile + column / 64 * kPanelBytes + row * 128 + ((column / 8 % 8 ^ (row & 7)) << 4) + column % 8 * 2;
       *reinterpret_cast<Bf16*>(to) = there ? from[row * ld + column] : Bf16{0};
     }
   }
 }
 
-// ---- tensor core -------------------------------------------------------------------------------------------
+// ---- tensor core ----
 
 // Descriptor of a panel for wgmma: 128-byte swizzle, 8 rows every 1024 bytes; for both orders of the operand.
 __device__ __forceinline__ uint64_t panel_descriptor(const char* panel) {
@@ -87,8 +89,8 @@ __device__ __forceinline__ uint64_t panel_descriptor(const char* panel) {
   constexpr uint64_t kLeading = uint64_t{1} << 16;
   return kSwizzle128 | kStride | kLeading | ((shared_address(panel) & 0x3FFFFU) >> 4);
 }
-inline constexpr uint64_t kStepAcross = 32 >> 4;      // 16 columns on: the operand's columns are the steps
-inline constexpr uint64_t kStepDown = 2048 >> 4;      // 16 rows on: the operand's rows are the steps
+inline constexpr uint64_t kStepAcross = 32 >> 4;  // 16 columns on: the operand's columns are the steps
+inline constexpr uint64_t kStepDown = 2048 >> 4;  // 16 rows on: the operand's rows are the steps
 inline constexpr uint64_t kStepPanel = kPanelBytes >> 4;
 
 __device__ __forceinline__ void mma_fence() {
@@ -108,8 +110,8 @@ __device__ __forceinline__ void mma_wait() {
       "+f"(x[16]), "+f"(x[17]), "+f"(x[18]), "+f"(x[19]), "+f"(x[20]), "+f"(x[21]), "+f"(x[22]),            \
       "+f"(x[23]), "+f"(x[24]), "+f"(x[25]), "+f"(x[26]), "+f"(x[27]), "+f"(x[28]), "+f"(x[29]),            \
       "+f"(x[30]), "+f"(x[31])
-#define LOCKSTEP_LIST32                                                                               \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "  \
+#define LOCKSTEP_LIST32                                                                              \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, " \
   "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
 
 // acc [64 rows][64] (+)= A B, 16 steps; A and B in shared memory, the steps are the columns of both.
@@ -123,11 +125,10 @@ __device__ __forceinline__ void mma_across(float (&acc)[32], uint64_t a, uint64_
 }
 // The same with A in registers and the steps the rows of B.
 __device__ __forceinline__ void mma_down(float (&acc)[32], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " LOCKSTEP_LIST32
-      ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n}"
-      : LOCKSTEP_ACC32(acc)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("{\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " LOCKSTEP_LIST32
+               ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n}"
+               : LOCKSTEP_ACC32(acc)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 // acc = A B^T over the columns of two tiles; groups of 16 zeros change nothing.
@@ -142,7 +143,7 @@ __device__ __forceinline__ void mma_tiles(float (&acc)[32], const char* a, const
   }
 }
 
-// ---- arithmetic --------------------------------------------------------------------------------------------
+// ---- arithmetic ----
 
 // low and high rounded to bfloat16 (nearest even), as the halves of a register.
 __device__ __forceinline__ uint32_t pack(float low, float high) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rollout: rows into pages, and attention of one query a sequence. A thread block takes a segment of one sequence
-// and key/value head for all query heads that read it (16 at most): scores of 8 blocks at once, then their weights
-// by the running maximum, then the chains of o, each warp for its columns.
+// Rollout: rows into pages, and attention of one query a sequence. A thread block takes a segment of one
+// sequence and key/value head for all query heads that read it (16 at most): scores of 8 blocks at once, then
+// their weights by the running maximum, then the chains of o, each warp for its columns.
 #include <algorithm>
 
 #include "device/cuda/launch.h"
@@ -50,10 +50,11 @@ __device__ __forceinline__ void mma_small(float (&acc)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// kWide: more than 8 query heads, rows 8 .. 15 of the small products are used. Each of the three parts of a round
-// keeps M of its heads itself.
+// kWide: more than 8 query heads, rows 8 .. 15 of the small products are used. Each of the three parts of a
+// round keeps M of its heads itself.
 template <int kPanels, bool kWide>
-__global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_kernel(const DecodeArguments a) {
+__global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
+    decode_kernel(const DecodeArguments a) {
   constexpr int kHalves = kWide ? 2 : 1;
   constexpr int kHeads = 8 * kHalves;
   constexpr int kSteps = 4 * kPanels;
@@ -82,9 +83,9 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
   const int stride = width + 4;
   char* values = memory;                                                       // kValueTiles tiles
   auto* scores = reinterpret_cast<float*>(values + kValueTiles * kTileBytes);  // [kHeads][stride]: s, then p
-  float* maxima = scores + kHeads * stride;                                    // [kHeads][8]: largest n of a block
-  float* sum = maxima + kHeads * 8;                                            // [kHeads]: l
-  float* last = sum + kHeads;                                                  // [kHeads]: M
+  float* maxima = scores + kHeads * stride;  // [kHeads][8]: largest n of a block
+  float* sum = maxima + kHeads * 8;          // [kHeads]: l
+  float* last = sum + kHeads;                // [kHeads]: M
 
   // Rows of q as operands.
   uint32_t q[kSteps][4];
@@ -126,7 +127,9 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
     // Scores: a warp a block, 8 keys a product.
     for (int block = warp; block < blocks; block += kDecodeWarps) {
       const Bf16* k = base + table[key0 / kRows + block] * a.pages.page_stride + a.pages.k_offset;
+      const bool full = (block + 1) * kRows <= round_keys;
       float top[2] = {-INFINITY, -INFINITY};
+      float least = INFINITY;
 #pragma unroll(kPanels == 1 ? 8 : 2)
       for (int tile = 0; tile < 8; ++tile) {
         const int key = 8 * tile + lane / 4;
@@ -142,17 +145,25 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
           const float s[2] = {dots[2 * half] * a.scale, dots[2 * half + 1] * a.scale};
-          *reinterpret_cast<float2*>(scores + (lane / 4 + 8 * half) * stride + column) = make_float2(s[0], s[1]);
+          *reinterpret_cast<float2*>(scores + (lane / 4 + 8 * half) * stride + column) =
+              make_float2(s[0], s[1]);
+          if (full) {
+            top[half] = fmaxf(top[half], fmaxf(s[0], s[1]));
+            least = fminf(least, fminf(s[0], s[1]));
+          } else {
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const bool visible = column + e < round_keys;
-            bad = bad | (visible & !(fabsf(s[e]) < numerics::kMaxScore));
-            top[half] = fmaxf(top[half], visible ? s[e] : -INFINITY);
+            for (int e = 0; e < 2; ++e) {
+              const bool visible = column + e < round_keys;
+              top[half] = fmaxf(top[half], visible ? s[e] : -INFINITY);
+              least = fminf(least, visible ? s[e] : INFINITY);
+            }
           }
         }
       }
+      bad = bad | !(least > -numerics::kMaxScore);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
+        bad = bad | !(top[half] < numerics::kMaxScore);
         const float n = numerics::round_even(quad_max(top[half]));
         if (lane % 4 == 0) maxima[(lane / 4 + 8 * half) * 8 + block] = n;
       }
@@ -166,13 +177,14 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
       for (int block = 0; block < blocks; ++block) {
         m = fmaxf(m, maxima[head * 8 + block]);
         const uint32_t bits = (127U << 23) - exponent_bits(m);
+        const float lowest = numerics::kRoundEvenMagic + (m + kFloor);  // exact
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int key = block * kRows + thread % 16 + 16 * i;
           const float s = scores[head * stride + key];
           const float t = shifted(s);
           const float x = weight(s, t, bits);
-          const bool none = (key >= round_keys) | ((t - numerics::kRoundEvenMagic) - m < kFloor);
+          const bool none = (key >= round_keys) | (t < lowest);
           scores[head * stride + key] = none ? 0.0F : x;
         }
       }
@@ -184,6 +196,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
       const int head = thread / 8;
       for (int block = 0; block < blocks; ++block) {
         const float to = fmaxf(lane_m, maxima[head * 8 + block]);
+        bad = bad | (lane_sum != lane_sum);  // a NaN of any score
         lane_sum = Lowering(lane_m - to)(lane_sum);
         lane_m = to;
         const float* p = scores + head * stride + block * kRows + thread % 8;
@@ -239,7 +252,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
     }
   }
 
-  if (bad) cuda::report(a.fault, static_cast<unsigned long long>(row));
+  if (bad | (lane_sum != lane_sum)) cuda::report(a.fault, static_cast<unsigned long long>(row));
   if (thread < 8 * kHeads) {
     float l = lane_sum;
 #pragma unroll
@@ -254,8 +267,9 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
   for (int half = 0; half < kHalves; ++half) {
     const int head = lane / 4 + 8 * half;
     if (head >= there) continue;
-    float* partial = a.partial + ((static_cast<int64_t>(row) * a.heads + head0 + head) * a.max_segments + segment) *
-                                     (2 + a.d);
+    float* partial =
+        a.partial +
+        ((static_cast<int64_t>(row) * a.heads + head0 + head) * a.max_segments + segment) * (2 + a.d);
     if (!alone && warp == 0 && lane % 4 == 0) {
       partial[0] = last[head];
       partial[1] = sum[head];
@@ -268,8 +282,8 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1) decode_k
       const int column = i / 2 * 64 + (2 * warp + i % 2) * 8 + 2 * (lane % 4);
       if (column >= a.d) continue;
       if (alone) {
-        *reinterpret_cast<uint32_t*>(a.out + row * a.ldo + static_cast<int64_t>(head0 + head) * a.d + column) =
-            pack(x * r, y * r);
+        *reinterpret_cast<uint32_t*>(a.out + row * a.ldo + static_cast<int64_t>(head0 + head) * a.d +
+                                     column) = pack(x * r, y * r);
       } else {
         *reinterpret_cast<float2*>(partial + 2 + column) = make_float2(x, y);
       }
@@ -285,7 +299,8 @@ __global__ void __launch_bounds__(256) merge_kernel(const DecodeArguments a) {
   const int segment_keys = a.segment_blocks * kRows;
   const int segments = (a.keys[row] + segment_keys - 1) / segment_keys;
   if (segments < 2 || column >= a.d) return;
-  const float* partial = a.partial + (static_cast<int64_t>(row) * a.heads + head) * a.max_segments * (2 + a.d);
+  const float* partial =
+      a.partial + (static_cast<int64_t>(row) * a.heads + head) * a.max_segments * (2 + a.d);
   float m = partial[0];
   float l = partial[1];
   float o = partial[2 + column];
@@ -335,7 +350,8 @@ bool aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 bool aligned(const KvPagesCuda& pages) {
-  return pages.page_stride % 8 == 0 && pages.k_offset % 8 == 0 && pages.v_offset % 8 == 0 && aligned(pages.base);
+  return pages.page_stride % 8 == 0 && pages.k_offset % 8 == 0 && pages.v_offset % 8 == 0 &&
+         aligned(pages.base);
 }
 
 template <int kPanels, bool kWide>
@@ -377,7 +393,8 @@ void write_kv_pages_bf16_cuda(const cuda::Context& context, const AttentionShape
   attention::WriteArguments a{pages, k, v, sequence, position, ld, 0, 0, 0};
   a.d = static_cast<int>(shape.head_size);
   a.width = static_cast<int>(shape.kv_heads * shape.head_size);
-  if (a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(k) && attention::aligned(v) && attention::aligned(pages)) {
+  if (a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(k) && attention::aligned(v) &&
+      attention::aligned(pages)) {
     a.items = rows * (a.width / 8);
     attention::write_kernel<uint4><<<cuda::blocks_for(a.items, 256), 256, 0, context.stream()>>>(a);
   } else {
@@ -418,7 +435,8 @@ void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionSha
   a.vector = a.d % 8 == 0 && ldq % 8 == 0 && attention::aligned(q) && attention::aligned(pages);
   a.fault = fault;
   if (a.max_segments > 1)
-    a.partial = static_cast<float*>(context.scratch(attention_decode_bf16_scratch(shape, rows, max_keys, segment)));
+    a.partial =
+        static_cast<float*>(context.scratch(attention_decode_bf16_scratch(shape, rows, max_keys, segment)));
   if (shape.heads / shape.kv_heads > 8) {
     attention::decode<true>(context, a, rows);
   } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward over whole samples (training) and over runs of a paged sequence (prefill). A warpgroup takes 64 query
-// positions of one head, aligned to 64 in the sequence, and walks the blocks of keys; warpgroups of a thread block
-// are heads of one group and share the keys.
+// Forward over whole samples (training) and over runs of a paged sequence (prefill). A warpgroup takes 64
+// query positions of one head, aligned to 64 in the sequence, and walks the blocks of keys; warpgroups of a
+// thread block are heads of one group and share the keys.
 #include <algorithm>
 
 #include "device/cuda/launch.h"
@@ -9,9 +9,6 @@
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
 
-#ifndef V_FWD
-#define V_FWD 2
-#endif
 namespace lockstep::ops {
 namespace attention {
 namespace {
@@ -57,7 +54,8 @@ __device__ __forceinline__ void load_keys(const ForwardArguments& a, const Run& 
   int64_t ld;
   if constexpr (kPaged) {
     const int64_t page = a.pages.table[run.sequence * a.pages.max_pages + block];
-    const Bf16* base = a.pages.base + page * a.pages.page_stride + static_cast<int64_t>(kv_head) * kRows * a.d;
+    const Bf16* base =
+        a.pages.base + page * a.pages.page_stride + static_cast<int64_t>(kv_head) * kRows * a.d;
     from_k = base + a.pages.k_offset;
     from_v = base + a.pages.v_offset;
     ld = a.d;
@@ -72,8 +70,8 @@ __device__ __forceinline__ void load_keys(const ForwardArguments& a, const Run& 
   load_tile<kOut, kThreads>(v, from_v + first, ld, 0, there, a.d - first, a.vector, thread);
 }
 
-// The sums of 64 rows over the keys of a segment; of a row, this thread holds columns 8j + 2c, + 1 for two rows
-// (8 apart), and two of the eight lanes.
+// The sums of 64 rows over the keys of a segment; of a row, this thread holds columns 8j + 2c, + 1 for two
+// rows (8 apart), and two of the eight lanes.
 template <int kOut>
 struct Sums {
   float m[2];
@@ -82,7 +80,9 @@ struct Sums {
   bool bad[2];
 
   // Element i of a thread's 32: how much its column exceeds its row, but for the thread's own offsets.
-  static __device__ __forceinline__ constexpr int offset_of(int i) { return 8 * (i / 4) + i % 2 - 8 * (i / 2 % 2); }
+  static __device__ __forceinline__ constexpr int offset_of(int i) {
+    return 8 * (i / 4) + i % 2 - 8 * (i / 2 % 2);
+  }
 
   __device__ __forceinline__ void reset() {
     m[0] = m[1] = kUndefined;
@@ -109,8 +109,8 @@ struct Sums {
     }
   }
 
-  // Raw dots of a block to weights, as operands of the product with v; lanes take them unrounded. diagonal: the
-  // block holds the rows' own keys.
+  // Raw dots of a block to weights, as operands of the product with v; lanes take them unrounded. diagonal:
+  // the block holds the rows' own keys.
   __device__ __forceinline__ void weights(float (&dots)[32], float scale, bool diagonal, uint32_t (&p)[16]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
@@ -154,7 +154,8 @@ struct Sums {
   __device__ __forceinline__ void weights_checked(float (&dots)[32], float scale, bool diagonal, int row,
                                                   int column, const uint32_t (&bits)[2]) {
     const int visible = diagonal ? row - column : kRows;
-    const int last = diagonal ? row / 16 * 2 + 1 : 7;  // columns from 8 * last + 8 on: masked for the whole warp
+    const int last =
+        diagonal ? row / 16 * 2 + 1 : 7;  // columns from 8 * last + 8 on: masked for the whole warp
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       if (j > last) {
@@ -177,7 +178,8 @@ struct Sums {
 
 // Sums of the segments before, in shared memory: element i of a thread at [i * 128]. first: there are none.
 template <int kOut>
-__device__ __forceinline__ void merge(Sums<kOut>& next, float* merged, float (&m)[2], float (&l)[2], bool first) {
+__device__ __forceinline__ void merge(Sums<kOut>& next, float* merged, float (&m)[2], float (&l)[2],
+                                      bool first) {
   const float l_next[2] = {fold_quad(next.lanes[0][0], next.lanes[0][1]),
                            fold_quad(next.lanes[1][0], next.lanes[1][1])};
   next.bad[0] = next.bad[0] | (l_next[0] != l_next[0]);
@@ -206,8 +208,8 @@ __device__ __forceinline__ void merge(Sums<kOut>& next, float* merged, float (&m
   }
 }
 
-// kGroups: warpgroups. Shared memory: q of each warpgroup, two stages of keys and values (one where kPanels > 2),
-// merged sums of each warpgroup where a sequence may have several segments.
+// kGroups: warpgroups. Shared memory: q of each warpgroup, two stages of keys and values (one where kPanels >
+// 2), merged sums of each warpgroup where a sequence may have several segments.
 template <int kPanels, int kOut, int kGroups, bool kPaged>
 __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1 ? 4 / kGroups : 1)
     forward_kernel(const ForwardArguments a) {
@@ -239,10 +241,12 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
 
   char* q = memory + warpgroup * kPanels * kPanelBytes;
   char* stages = memory + kGroups * kPanels * kPanelBytes;
-  auto* merged = reinterpret_cast<float*>(stages + kStages * kStageBytes) + warpgroup * kOut * 32 * kWarpgroup + own;
+  auto* merged =
+      reinterpret_cast<float*>(stages + kStages * kStageBytes) + warpgroup * kOut * 32 * kWarpgroup + own;
   if (active)
     load_tile<kPanels, kWarpgroup>(q, a.q + row0 * a.ldq + head * a.d, a.ldq, low, high, a.d, a.vector, own);
-  load_keys<kPanels, kOut, kThreads, kPaged>(a, run, kv_head, slice, 0, stages, stages + kPanels * kPanelBytes, thread);
+  load_keys<kPanels, kOut, kThreads, kPaged>(a, run, kv_head, slice, 0, stages,
+                                             stages + kPanels * kPanelBytes, thread);
   copy_commit();
 
   Sums<kOut> sums;
@@ -306,7 +310,8 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     }
   }
 
-  // Rows of the sample's padding are written as zeros. The tile of q becomes the tile of out (kOut <= kPanels).
+  // Rows of the sample's padding are written as zeros. The tile of q becomes the tile of out (kOut <=
+  // kPanels).
   const int padded = kPaged ? high : min(kRows, (high + 15) / 16 * 16);
   const int lane = own % 32;
   warpgroup_barrier(warpgroup);
@@ -325,10 +330,9 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     for (int panel = 0; panel < kOut; ++panel) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const uint32_t both =
-            pack(sums.o[panel][4 * j + 2 * i] * r, sums.o[panel][4 * j + 2 * i + 1] * r);
-        *reinterpret_cast<uint32_t*>(q + panel * kPanelBytes + row * 128 + ((j ^ (row & 7)) << 4) + lane % 4 * 4) =
-            query ? both : 0U;
+        const uint32_t both = pack(sums.o[panel][4 * j + 2 * i] * r, sums.o[panel][4 * j + 2 * i + 1] * r);
+        *reinterpret_cast<uint32_t*>(q + panel * kPanelBytes + row * 128 + ((j ^ (row & 7)) << 4) +
+                                     lane % 4 * 4) = query ? both : 0U;
       }
     }
   }
@@ -359,8 +363,9 @@ void launch_forward(const cuda::Context& context, ForwardArguments a, int64_t ru
   const dim3 grid(static_cast<unsigned>(runs * a.kv_heads * a.head_tiles), static_cast<unsigned>(max_blocks),
                   cuda::blocks_for(a.d, kOut * 64));
   auto* kernel = forward_kernel<kPanels, kOut, kGroups, kPaged>;
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-              "shared memory of attention");
+  cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+      "shared memory of attention");
   kernel<<<grid, kGroups * kWarpgroup, bytes, context.stream()>>>(a);
   cuda::check_launch("attention forward, bf16");
 }
@@ -369,10 +374,7 @@ template <bool kPaged>
 void forward(const cuda::Context& context, const ForwardArguments& a, int64_t runs, int64_t max_blocks,
              int64_t max_keys) {
   if (runs == 0 || max_blocks == 0) return;
-  if (a.d <= 64) {
-    if (a.heads == a.kv_heads) return launch_forward<1, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
-    return launch_forward<1, 1, V_FWD, kPaged>(context, a, runs, max_blocks, max_keys);
-  }
+  if (a.d <= 64) return launch_forward<1, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
   if (a.d <= 128) return launch_forward<2, 2, 1, kPaged>(context, a, runs, max_blocks, max_keys);
   launch_forward<4, 1, 1, kPaged>(context, a, runs, max_blocks, max_keys);
 }
