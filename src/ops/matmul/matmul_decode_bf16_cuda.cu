@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Few tokens: W is streamed once. 64 rows of W are the wgmma's M side, all tokens its N side. A unit of work
-// is 64 rows of W and one chunk of k (or all chunks, where there are rows enough for all multiprocessors); of
-// the blocks that share rows the last to arrive adds the chunk sums, ascending. The two runs of 32 rows of a
-// unit lie where RoPE's pairs, or gate and up, lie in one unit.
+// Few tokens: 64 rows of W are the wgmma's M side, up to 64 tokens its N side. A unit of work is 64 rows of
+// W, a group of tokens and one chunk of k (or all chunks, where there are units enough for all
+// multiprocessors); of the blocks that share rows and tokens the last to arrive adds the chunk sums,
+// ascending. The two runs of 32 rows of a unit lie where RoPE's pairs, or gate and up, lie in one unit.
 #include "ops/matmul/matmul_decode.h"
 
 #include <algorithm>
@@ -24,16 +24,20 @@ constexpr int kDepth = 64;
 constexpr int kThreads = 160;  // a warpgroup that multiplies and a producer warp
 constexpr int kSlab = 32;      // tokens whose results pass through shared memory together
 constexpr int kSlabStride = kRows + 4;
-constexpr int64_t kMaxTiles = 65536;
+constexpr int kMaxTokens = 64;
+constexpr int64_t kMaxPairs = 65536;
 
 struct DecodeArguments {
   int tiles = 0;   // of kRows rows of W
   int blocks = 0;  // of k
   int chunk_blocks = 0;
-  int splits = 1;  // units a tile: 1 or the number of chunks
+  int tokens = 8;  // a group
+  int groups = 1;  // of tokens
+  int splits = 1;  // units a tile and group: 1 or the number of chunks
+  int units = 0;
   MatmulOutput output = MatmulOutput::kFloat;
-  float* sums = nullptr;         // [tile][split][kTokens / 8][128 threads][4]
-  unsigned* arrivals = nullptr;  // [tile], zero between launches
+  float* sums = nullptr;         // [tile][group][split][kTokens / 8][128 threads][4]
+  unsigned* arrivals = nullptr;  // [tile][group], zero between launches
   EpilogueArguments epilogue;
 };
 
@@ -43,16 +47,11 @@ struct Decode {
   static constexpr int kRegisters = kTokens / 2;
   static constexpr int kBytesW = kRows * 128;
   static constexpr int kStageBytes = kBytesW + kTokens * 128;
-  static constexpr int kStages = kTokens == 8     ? 12
-                                 : kTokens == 16  ? 10
-                                 : kTokens == 32  ? 8
-                                 : kTokens == 64  ? 6
-                                 : kTokens == 128 ? 4
-                                                  : 5;
+  static constexpr int kStages = kTokens == 8 ? 12 : kTokens == 16 ? 10 : kTokens == 32 ? 8 : 6;
   static constexpr int kSlabTokens = std::min(kTokens, kSlab);
   static constexpr int kSlabBytes = kSlabTokens * kSlabStride * 4;
   static constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kSlabBytes + 16 * kStages + 16;
-  static constexpr int kPerSm = kTokens == 256 ? 1 : 2;
+  static constexpr int kPerSm = 2;
 };
 
 // First row of each run of the tile.
@@ -61,23 +60,30 @@ struct Runs {
 };
 __device__ __forceinline__ Runs runs_of(const DecodeArguments& p, int tile) {
   if (p.output == MatmulOutput::kSwiglu) return {tile * kRun, tile * kRun + p.epilogue.n};
-  if (p.output == MatmulOutput::kRope) {
-    const int per_head = p.epilogue.head_size / kRows;
-    const int first = tile / per_head * p.epilogue.head_size + tile % per_head * kRun;
-    return {first, first + p.epilogue.head_size / 2};
+  if (p.output == MatmulOutput::kRope && p.epilogue.head_size == 128) {
+    const int first = tile / 2 * 128 + tile % 2 * kRun;
+    return {first, first + 64};
   }
   return {tile * kRows, tile * kRows + kRun};
 }
 
-// The blocks of k of all units of a thread block, in order.
+// The blocks of k of all units of a thread block, in order. Divisions are slow: once a unit, and only where
+// needed.
 struct Walk {
   int unit, block, end;
+  int pair;  // tile and group
+  Runs runs;
+  int token;  // first of the group
   __device__ __forceinline__ void start(const DecodeArguments& p, int at) {
     unit = at;
-    block = p.splits == 1 ? 0 : unit % p.splits * p.chunk_blocks;
+    pair = p.splits == 1 ? unit : unit / p.splits;
+    block = (unit - pair * p.splits) * p.chunk_blocks;
     end = p.splits == 1 ? p.blocks : min(p.blocks, block + p.chunk_blocks);
+    const int tile = p.groups == 1 ? pair : pair / p.groups;
+    token = (pair - tile * p.groups) * p.tokens;
+    runs = runs_of(p, tile);
   }
-  __device__ __forceinline__ bool valid(const DecodeArguments& p) const { return unit < p.tiles * p.splits; }
+  __device__ __forceinline__ bool valid(const DecodeArguments& p) const { return unit < p.units; }
   __device__ __forceinline__ void next(const DecodeArguments& p) {
     if (++block == end) start(p, unit + static_cast<int>(gridDim.x));
   }
@@ -93,10 +99,9 @@ __device__ __forceinline__ void let_next_launch_start() {
 template <class D>
 __device__ __forceinline__ void copy_weights(const CUtensorMap& w, const DecodeArguments& p, const Walk& walk,
                                              uint32_t stage, uint32_t barrier) {
-  const Runs runs = runs_of(p, walk.unit / p.splits);
   hopper::barrier_expect(barrier, D::kStageBytes);
-  hopper::copy_box(stage, &w, walk.block * kDepth, runs.first, barrier);
-  hopper::copy_box(stage + kRun * 128, &w, walk.block * kDepth, runs.second, barrier);
+  hopper::copy_box(stage, &w, walk.block * kDepth, walk.runs.first, barrier);
+  hopper::copy_box(stage + kRun * 128, &w, walk.block * kDepth, walk.runs.second, barrier);
 }
 
 // W does not depend on the launch before: its first copies start at once.
@@ -118,7 +123,7 @@ __device__ __forceinline__ void produce(const CUtensorMap& w, const CUtensorMap&
       hopper::barrier_wait(empty + ring.stage * 8, ring.parity ^ 1);
       copy_weights<D>(w, p, walk, stage, barrier);
     }
-    hopper::copy_box(stage + D::kBytesW, &x, walk.block * kDepth, 0, barrier);
+    hopper::copy_box(stage + D::kBytesW, &x, walk.block * kDepth, walk.token, barrier);
   }
 }
 
@@ -190,8 +195,7 @@ __device__ __forceinline__ void store_runs(const DecodeArguments& p, int token, 
     uint32_t gate[4], up[4], act[4];
     pack_eight(a, gate);
     pack_eight(b, up);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) act[i] = swiglu_word(gate[i], up[i]);
+    swiglu_words(gate, up, act);
     store_eight(e.act + static_cast<int64_t>(token) * e.ld_act, first, e.n, act);
     if (e.out != nullptr) {
       Bf16* out = static_cast<Bf16*>(e.out) + static_cast<int64_t>(token) * e.ld_out;
@@ -222,16 +226,17 @@ __device__ __forceinline__ void store_runs(const DecodeArguments& p, int token, 
   store_bf16_eight(e, residual, token, second, b);
 }
 
-// Turns the tile round through shared memory, kSlabTokens tokens at a time, and stores it.
+// Turns the unit round through shared memory, kSlabTokens tokens at a time, and stores
+// it.
 template <class D, int kRegisters>
-__device__ __forceinline__ void store_unit(const DecodeArguments& p, int tile, const float (&acc)[kRegisters],
-                                           float* slab, int thread) {
-  const Runs runs = runs_of(p, tile);
+__device__ __forceinline__ void store_unit(const DecodeArguments& p, const Walk& walk,
+                                           const float (&acc)[kRegisters], float* slab, int thread) {
+  const int first = walk.token;
   const int lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4;
 #pragma unroll
   for (int from = 0; from < D::kTokens; from += D::kSlabTokens) {
-    if (from >= p.epilogue.m) break;
+    if (first + from >= p.epilogue.m) break;
     hopper::sync_threads(1, 128);
 #pragma unroll
     for (int i = 0; i < D::kSlabTokens / 8; ++i) {
@@ -241,7 +246,7 @@ __device__ __forceinline__ void store_unit(const DecodeArguments& p, int tile, c
     }
     hopper::sync_threads(1, 128);
     const int token = thread / 4;
-    if (token < D::kSlabTokens && from + token < p.epilogue.m) {
+    if (token < D::kSlabTokens && first + from + token < p.epilogue.m) {
       const int q = thread % 4 * 8;
       float a[8], b[8];
 #pragma unroll
@@ -249,29 +254,30 @@ __device__ __forceinline__ void store_unit(const DecodeArguments& p, int tile, c
         a[i] = slab[token * kSlabStride + q + i];
         b[i] = slab[token * kSlabStride + kRun + q + i];
       }
-      store_runs(p, from + token, runs.first + q, runs.second + q, a, b);
+      store_runs(p, first + from + token, walk.runs.first + q, walk.runs.second + q, a, b);
     }
   }
 }
 
-// Keeps this unit's chunk sum; true for the last of the tile to arrive, which then has all sums added in acc.
+// Keeps this unit's chunk sum; true for the last of tile and group to arrive, which then has all sums added
+// in acc.
 template <class D, int kRegisters>
-__device__ __forceinline__ bool fold_unit(const DecodeArguments& p, int unit, float (&acc)[kRegisters],
-                                          unsigned* flag, int thread) {
-  const int tile = unit / p.splits;
+__device__ __forceinline__ bool fold_unit(const DecodeArguments& p, const Walk& walk,
+                                          float (&acc)[kRegisters], unsigned* flag, int thread) {
+  const int pair = walk.pair;
   float4* sums =
-      reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(tile) * p.splits * 32 * kRegisters + thread;
-  float4* mine = sums + static_cast<int64_t>(unit % p.splits) * 32 * kRegisters;
+      reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(pair) * p.splits * 32 * kRegisters + thread;
+  float4* mine = sums + static_cast<int64_t>(walk.unit - pair * p.splits) * 32 * kRegisters;
 #pragma unroll
   for (int i = 0; i < kRegisters; i += 4)
     mine[i * 32] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
   __threadfence();
   hopper::sync_threads(1, 128);
-  if (thread == 0) *flag = atomicAdd(p.arrivals + tile, 1U);
+  if (thread == 0) *flag = atomicAdd(p.arrivals + pair, 1U);
   hopper::sync_threads(1, 128);
   if (*flag != static_cast<unsigned>(p.splits - 1)) return false;
   __threadfence();
-  if (thread == 0) p.arrivals[tile] = 0;
+  if (thread == 0) p.arrivals[pair] = 0;
 #pragma unroll
   for (int i = 0; i < kRegisters; i += 4) {
     float4 sum = __ldcg(sums + i * 32);
@@ -304,19 +310,17 @@ __device__ __forceinline__ void consume(const DecodeArguments& p, uint32_t stage
     const int blocks = walk.end - walk.block;
     if (p.splits > 1) {
       decode_chain<D>(acc, blocks, ring, stages, full, empty, lane);
-      if (!fold_unit<D>(p, walk.unit, acc, flag, thread)) continue;
+      if (!fold_unit<D>(p, walk, acc, flag, thread)) continue;
     } else {
       decode_chain<D>(acc, min(blocks, p.chunk_blocks), ring, stages, full, empty, lane);
-      if constexpr (D::kTokens < 256) {
-        for (int begin = p.chunk_blocks; begin < blocks; begin += p.chunk_blocks) {
-          float next[kRegisters];
-          decode_chain<D>(next, min(blocks - begin, p.chunk_blocks), ring, stages, full, empty, lane);
+      for (int begin = p.chunk_blocks; begin < blocks; begin += p.chunk_blocks) {
+        float next[kRegisters];
+        decode_chain<D>(next, min(blocks - begin, p.chunk_blocks), ring, stages, full, empty, lane);
 #pragma unroll
-          for (int i = 0; i < kRegisters; ++i) acc[i] = acc[i] + next[i];
-        }
+        for (int i = 0; i < kRegisters; ++i) acc[i] = acc[i] + next[i];
       }
     }
-    store_unit<D>(p, walk.unit / p.splits, acc, slab, thread);
+    store_unit<D>(p, walk, acc, slab, thread);
   }
 }
 
@@ -355,25 +359,31 @@ unsigned* arrivals_of(const cuda::Context& context) {
   const std::scoped_lock lock(mutex);
   unsigned*& at = known[&context];
   if (at == nullptr) {
-    cuda::check(cudaMalloc(&at, kMaxTiles * sizeof(unsigned)), "allocating the counters of decode products");
-    cuda::check(cudaMemset(at, 0, kMaxTiles * sizeof(unsigned)), "clearing the counters of decode products");
+    cuda::check(cudaMalloc(&at, kMaxPairs * sizeof(unsigned)), "allocating the counters of decode products");
+    cuda::check(cudaMemset(at, 0, kMaxPairs * sizeof(unsigned)), "clearing the counters of decode products");
   }
   return at;
-}
-
-int tokens_of(int64_t m) {
-  int tokens = 8;
-  while (tokens < m) tokens *= 2;
-  return tokens;
 }
 
 int64_t tiles_of(int64_t n) {
   return (n + kRows - 1) / kRows;  // of gate and up too: runs of 32 of each
 }
 
-int64_t splits_of(const cuda::Context& context, int64_t m, int64_t n, int64_t k, int64_t chunk) {
-  const bool enough = tiles_of(n) >= 2 * context.sms() && tokens_of(m) < 256;
-  return enough ? 1 : (k + chunk - 1) / chunk;
+// How a shape is cut: tokens a group and units of k. Smaller groups read W again, from the L2, and use more
+// multiprocessors.
+struct Cut {
+  int tokens;
+  int64_t groups, splits;
+};
+Cut cut_of(const cuda::Context& context, int64_t m, int64_t n, int64_t k, int64_t chunk) {
+  const int64_t tiles = tiles_of(n);
+  const int64_t most = 2 * context.sms();
+  Cut cut{8, 1, tiles >= most ? 1 : (k + chunk - 1) / chunk};
+  while (cut.tokens < std::min<int64_t>(m, kMaxTokens)) cut.tokens *= 2;
+  while (cut.tokens > 16 && tiles * cut.splits * ((m + cut.tokens / 2 - 1) / (cut.tokens / 2)) <= most)
+    cut.tokens /= 2;
+  cut.groups = (m + cut.tokens - 1) / cut.tokens;
+  return cut;
 }
 
 template <int kTokens>
@@ -388,7 +398,7 @@ void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16
   }();
   (void)ready;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(p.tiles * p.splits, context.sms() * D::kPerSm)));
+  config.gridDim = dim3(static_cast<unsigned>(std::min(p.units, context.sms() * D::kPerSm)));
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = D::kSharedBytes;
   config.stream = context.stream();
@@ -404,40 +414,46 @@ void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16
 
 }  // namespace
 
+bool matmul_decodes(const cuda::Context& context, int64_t m, int64_t n) {
+  const int64_t tiles = tiles_of(n);
+  return m <= kMaxTokens || (m <= 2 * kMaxTokens && tiles < 2 * context.sms()) ||
+         (m <= kMatmulDecodeRows && tiles < context.sms());
+}
+
 int64_t matmul_decode_bf16_scratch(const cuda::Context& context, int64_t m, int64_t n, int64_t k,
                                    int64_t chunk) {
-  const int64_t splits = splits_of(context, m, n, k, chunk);
-  return splits == 1 ? 0 : tiles_of(n) * splits * tokens_of(m) * kRows * 4;
+  const Cut cut = cut_of(context, m, n, k, chunk);
+  return cut.splits == 1 ? 0 : tiles_of(n) * cut.groups * cut.splits * cut.tokens * kRows * 4;
 }
 
 void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
                              int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward) {
+  const Cut cut = cut_of(context, m, n, k, forward.chunk);
   DecodeArguments p;
   p.output = forward.output;
   p.epilogue = epilogue_arguments(forward, m, n);
   p.tiles = static_cast<int>(tiles_of(n));
   p.blocks = static_cast<int>((k + kDepth - 1) / kDepth);
   p.chunk_blocks = static_cast<int>(forward.chunk / kDepth);
-  p.splits = static_cast<int>(splits_of(context, m, n, k, forward.chunk));
-  LOCKSTEP_CHECK(p.tiles <= kMaxTiles && m <= kMatmulDecodeRows);
+  p.groups = static_cast<int>(cut.groups);
+  p.splits = static_cast<int>(cut.splits);
+  p.tokens = cut.tokens;
+  p.units = p.tiles * p.groups * p.splits;
+  LOCKSTEP_CHECK(tiles_of(n) * cut.groups <= kMaxPairs && m <= kMatmulDecodeRows);
   if (p.splits > 1) {
     p.sums =
         static_cast<float*>(context.scratch(matmul_decode_bf16_scratch(context, m, n, k, forward.chunk)));
     p.arrivals = arrivals_of(context);
   }
-  switch (tokens_of(m)) {
+  switch (cut.tokens) {
     case 8:
       return launch<8>(context, x, ldx, w, m, n, k, p);
     case 16:
       return launch<16>(context, x, ldx, w, m, n, k, p);
     case 32:
       return launch<32>(context, x, ldx, w, m, n, k, p);
-    case 64:
-      return launch<64>(context, x, ldx, w, m, n, k, p);
-    case 128:
-      return launch<128>(context, x, ldx, w, m, n, k, p);
     default:
-      return launch<256>(context, x, ldx, w, m, n, k, p);
+      return launch<64>(context, x, ldx, w, m, n, k, p);
   }
 }
 

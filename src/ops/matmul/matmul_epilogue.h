@@ -114,8 +114,14 @@ __device__ __forceinline__ void add_bias(float (&d)[kRegisters], const EpilogueA
 #pragma unroll
   for (int i = 0; i < kRegisters / 4; ++i) {
     const int column = column0 + 8 * i;
-    const float b0 = column < e.n ? numerics::bfloat16_to_float(e.bias[column]) : 0.0F;
-    const float b1 = column + 1 < e.n ? numerics::bfloat16_to_float(e.bias[column + 1]) : 0.0F;
+    uint32_t pair = 0;
+    if (column + 1 < e.n) {
+      pair = *reinterpret_cast<const uint32_t*>(e.bias + column);
+    } else if (column < e.n) {
+      pair = e.bias[column];
+    }
+    const float b0 = low_bf16(pair);
+    const float b1 = high_bf16(pair);
     d[4 * i] = d[4 * i] + b0;
     d[4 * i + 1] = d[4 * i + 1] + b1;
     d[4 * i + 2] = d[4 * i + 2] + b0;
@@ -152,8 +158,36 @@ __device__ __forceinline__ void rope_tile(float (&d)[kRegisters], const Epilogue
   }
 }
 
-// Rows row and row + 8, the columns of groups 4g .. 4g+3: rounds and stores.
-template <bool kResidual, int kRegisters>
+// d = residual + d. All loads first: a store to `out`, which may be the residual, would hold later ones back.
+template <int kRegisters>
+__device__ __forceinline__ void add_residual(float (&d)[kRegisters], const EpilogueArguments& e, int row,
+                                             int tile_column, int lane) {
+  uint32_t before[kRegisters / 8][4];
+#pragma unroll
+  for (int g = 0; g < kRegisters / 8; ++g) {
+    const int r = row + 8 * (g % 2);
+    const int column = tile_column + 8 * (g / 2 * 4 + lane % 4);
+    if (r < e.m) {
+      load_eight(e.residual + static_cast<int64_t>(r) * e.ld_residual, column, e.n, before[g]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) before[g][j] = 0;
+    }
+  }
+#pragma unroll
+  for (int g = 0; g < kRegisters / 8; ++g) {
+    transpose_quad(before[g], lane);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int at = 4 * (g / 2 * 4 + j) + 2 * (g % 2);
+      d[at] = low_bf16(before[g][j]) + d[at];
+      d[at + 1] = high_bf16(before[g][j]) + d[at + 1];
+    }
+  }
+}
+
+// Rows row and row + 8: rounds and stores.
+template <int kRegisters>
 __device__ __forceinline__ void store_bf16_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
                                                 int row, int tile_column, int lane) {
 #pragma unroll
@@ -165,19 +199,8 @@ __device__ __forceinline__ void store_bf16_tile(const float (&d)[kRegisters], co
     for (int i = 0; i < kRegisters / 4; i += 4) {
       const int column = tile_column + 8 * (i + lane % 4);
       uint32_t v[4];
-      if constexpr (kResidual) {
-        uint32_t before[4] = {0, 0, 0, 0};
-        if (in) load_eight(e.residual + static_cast<int64_t>(r) * e.ld_residual, column, e.n, before);
-        transpose_quad(before, lane);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          v[j] = pack_bf16(low_bf16(before[j]) + d[4 * (i + j) + 2 * h],
-                           high_bf16(before[j]) + d[4 * (i + j) + 2 * h + 1]);
-        }
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) v[j] = pack_bf16(d[4 * (i + j) + 2 * h], d[4 * (i + j) + 2 * h + 1]);
-      }
+      for (int j = 0; j < 4; ++j) v[j] = pack_bf16(d[4 * (i + j) + 2 * h], d[4 * (i + j) + 2 * h + 1]);
       transpose_quad(v, lane);
       if (in) store_eight(out, column, e.n, v);
     }
@@ -203,11 +226,59 @@ __device__ __forceinline__ void store_float_tile(const float (&d)[kRegisters], c
   }
 }
 
-__device__ __forceinline__ float swiglu(float g, float u) {
-  return (g / (1.0F + numerics::exp(-g))) * u;
+// 1 + numerics::exp(-g) with fewer operations; the same bits for every g but NaN. Below e^-80 the sum is 1; a
+// result in range is p * 2^k, exact; from 2^128 on it is infinity.
+__device__ __forceinline__ float one_plus_exp(float g) {
+  const float y = fminf(fmaxf(-g, -80.0F), 89.0F);
+  const float shifted = fmaf(y, 0x1.715476p+0F, numerics::kRoundEvenMagic);
+  const float n = shifted - numerics::kRoundEvenMagic;
+  const float r = fmaf(n, -0x1.7f7d1cp-20F, fmaf(n, -0x1.62e400p-1F, y));
+  const float p = numerics::horner<numerics::kExpCoefficients>(r);
+  const uint32_t bits = numerics::float_bits(p) + (numerics::float_bits(shifted) << 23);
+  return 1.0F + numerics::float_from_bits(min(bits, 0x7F800000U));
 }
-__device__ __forceinline__ uint32_t swiglu_word(uint32_t gate, uint32_t up) {
-  return pack_bf16(swiglu(low_bf16(gate), low_bf16(up)), swiglu(high_bf16(gate), high_bf16(up)));
+
+// g / n rounded once without a branch: n = one_plus_exp(g), g a bfloat16, +0 or 2^-20 < |g| < 64. That was
+// checked for all of them and any reciprocal within 2^-21 of the exact one; 2^-23 is an exception (n has a
+// significand of all ones).
+__device__ __forceinline__ float divide_in_range(float g, float n) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(n));
+  y = fmaf(y, fmaf(-n, y, 1.0F), y);
+  float q = g * y;
+  q = fmaf(y, fmaf(-n, q, g), q);
+  return fmaf(y, fmaf(-n, q, g), q);
+}
+
+// bf16((g / (1 + exp(-g))) * u) of eight gates and ups, two a word. Quotients out of the fast range are rare.
+__device__ __forceinline__ void swiglu_words(const uint32_t (&gate)[4], const uint32_t (&up)[4],
+                                             uint32_t (&act)[4]) {
+  float quotient[8];
+  bool fast = true;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float g = i % 2 == 0 ? low_bf16(gate[i / 2]) : high_bf16(gate[i / 2]);
+    const float n = one_plus_exp(g);
+    fast = fast && fabsf(g) < 64.0F && (fabsf(g) > 0x1p-20F || numerics::float_bits(g) == 0);
+    quotient[i] = divide_in_range(g, n);
+  }
+  if (!fast) {
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      // Not indexed by i: the arrays must stay in registers.
+      const uint32_t word = i == 0 ? gate[0] : i == 1 ? gate[1] : i == 2 ? gate[2] : gate[3];
+      const float low = low_bf16(word) / (1.0F + numerics::exp(-low_bf16(word)));
+      const float high = high_bf16(word) / (1.0F + numerics::exp(-high_bf16(word)));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        quotient[2 * j] = i == j ? low : quotient[2 * j];
+        quotient[2 * j + 1] = i == j ? high : quotient[2 * j + 1];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    act[i] = pack_bf16(quotient[2 * i] * low_bf16(up[i]), quotient[2 * i + 1] * high_bf16(up[i]));
 }
 
 // The first half of the registers is gate, the second up, of the columns from tile_column of f = e.n.
@@ -228,8 +299,8 @@ __device__ __forceinline__ void store_swiglu_tile(const float (&d)[kRegisters], 
         const int at = 4 * (i + j) + 2 * h;
         gate[j] = pack_bf16(d[at], d[at + 1]);
         up[j] = pack_bf16(d[kUp + at], d[kUp + at + 1]);
-        act[j] = swiglu_word(gate[j], up[j]);
       }
+      swiglu_words(gate, up, act);
       transpose_quad(act, lane);
       if (in) store_eight(e.act + static_cast<int64_t>(r) * e.ld_act, column, e.n, act);
       if (e.out != nullptr) {
@@ -256,9 +327,8 @@ __device__ __forceinline__ void store_tile(float (&d)[kRegisters], const Epilogu
     if (e.bias != nullptr) add_bias(d, e, column0);
     if constexpr (kOutput == MatmulOutput::kFloat) store_float_tile(d, e, row, column0);
     if constexpr (kOutput == MatmulOutput::kRope) rope_tile<kHeadSize>(d, e, row, column0);
-    if constexpr (kOutput == MatmulOutput::kBf16 || kOutput == MatmulOutput::kRope)
-      store_bf16_tile<false>(d, e, row, tile_column, lane);
-    if constexpr (kOutput == MatmulOutput::kResidual) store_bf16_tile<true>(d, e, row, tile_column, lane);
+    if constexpr (kOutput == MatmulOutput::kResidual) add_residual(d, e, row, tile_column, lane);
+    if constexpr (kOutput != MatmulOutput::kFloat) store_bf16_tile(d, e, row, tile_column, lane);
   }
 }
 

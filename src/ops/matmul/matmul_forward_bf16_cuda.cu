@@ -74,16 +74,14 @@ void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64
   LOCKSTEP_CHECK(k > 0 && ldx % 8 == 0 && k % 8 == 0 && forward.ld_out % 2 == 0 &&
                  forward.chunk % kTileDepth == 0);
   LOCKSTEP_CHECK(forward.output != MatmulOutput::kSwiglu || n % 16 == 0);
-  LOCKSTEP_CHECK(forward.output != MatmulOutput::kRope ||
-                 (forward.rope.head_size % 64 == 0 && n % forward.rope.head_size == 0));
+  LOCKSTEP_CHECK(
+      forward.output != MatmulOutput::kRope ||
+      ((forward.rope.head_size == 64 || forward.rope.head_size == 128) && n % forward.rope.head_size == 0));
   if (m == 0 || n == 0) return;
-  const bool small_heads =
-      forward.output != MatmulOutput::kRope || forward.rope.head_size == 64 || forward.rope.head_size == 128;
-  if (m <= kMatmulDecodeRows) {
+  if (matmul_decodes(context, m, n)) {
     matmul_decode_bf16_cuda(context, x, ldx, w, m, n, k, forward);
     return;
   }
-  LOCKSTEP_CHECK(small_heads, "RoPE in the product's epilogue: head sizes 64 and 128");
   const Call call{context, x, ldx, w, m, n, k, forward};
   if (k <= forward.chunk) {
     one_chunk(call);
@@ -94,7 +92,7 @@ void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64
 
 int64_t matmul_forward_bf16_scratch(const cuda::Context& context, int64_t m, int64_t n, int64_t k,
                                     int64_t chunk) {
-  return m <= kMatmulDecodeRows ? matmul_decode_bf16_scratch(context, m, n, k, chunk) : 0;
+  return matmul_decodes(context, m, n) ? matmul_decode_bf16_scratch(context, m, n, k, chunk) : 0;
 }
 
 }  // namespace lockstep::ops

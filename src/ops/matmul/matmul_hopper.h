@@ -28,12 +28,13 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at the same barrier of block `rank` of the cluster.
+// Arrives at the same barrier of block `rank` of the cluster. What it releases are reads of the tensor cores,
+// which wgmma_wait has seen end; no ordinary access is ordered, so that no fence of the whole GPU is made.
 __device__ __forceinline__ void barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
       "r"(rank)
       : "memory");
 }
@@ -49,20 +50,6 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
         : "memory");
   } while (done == 0);
 }
-// As barrier_wait, and what other blocks of the cluster did before their arrival is seen.
-__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (done == 0);
-}
-
 // A place in a ring of stages: its number and the parity of its round.
 template <int kStages>
 struct Ring {
@@ -105,6 +92,11 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 }
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The same, without ordering any access.
+__device__ __forceinline__ void cluster_sync_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
 template <int kRegisters>

@@ -81,7 +81,7 @@ __device__ __forceinline__ void produce(const CUtensorMap& a, const CUtensorMap&
     for (int block = 0; block < p.blocks; ++block, ring.next()) {
       const uint32_t stage = stages + ring.stage * P::kStageBytes;
       const uint32_t barrier = full + ring.stage * 8;
-      hopper::barrier_wait_cluster(empty + ring.stage * 8, ring.parity ^ 1);
+      hopper::barrier_wait(empty + ring.stage * 8, ring.parity ^ 1);
       hopper::barrier_expect(barrier, P::kStageBytes);
       hopper::copy_box(stage, &a, block * kTileDepth, tile.row * kTileRows, barrier);
 #pragma unroll
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kProductThreads, 1)
     consume<P>(p, stages, full, empty, rank);
   }
   // No block of the cluster may leave while another still copies into it or arrives at its barriers.
-  if constexpr (P::kCluster > 1) hopper::cluster_sync();
+  if constexpr (P::kCluster > 1) hopper::cluster_sync_relaxed();
 }
 
 template <class P>
