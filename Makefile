@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 CXX_LAUNCHER := $(shell command -v ccache >/dev/null 2>&1 && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 CMAKE_ARGS ?=
 
-.PHONY: help deps deps-dev build demo test format format-check lint layers test-matrix test-gpu bench golden sanitize fuzz test-interop clean
+.PHONY: help deps deps-dev build demo test format format-check lint layers test-matrix test-gpu bench bench-gpu golden sanitize fuzz test-interop clean
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
@@ -25,7 +25,7 @@ demo: build ## the whole story in three minutes
 	@$(BUILD)/lockstep demo
 
 test: build layers ## unit tests and whole runs
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) -LE gpu
 
 layers:
 	@python3 tools/check_layers.py
@@ -51,7 +51,9 @@ fuzz: deps-dev ## libFuzzer over every parser, a minute each
 	@tools/fuzz.sh
 test-interop: build ## saved checkpoints load in transformers (installs torch and transformers in a venv)
 	@tools/test_interop.sh
-test-gpu:
-	@echo "test-gpu: this release has no CUDA backend yet; the numerics headers are compiled for sm_90a by .ci/run when nvcc is there"
+test-gpu: build ## every CUDA op against its definition, then whole runs against the CPU's golden ledgers (needs a GPU)
+	@tools/test_gpu.sh $(BUILD)
+bench-gpu: build ## the GPU's products, attention and small ops against vendor libraries; JSON in build-bench
+	@tools/bench_gpu.sh
 clean:
 	@rm -rf build build-*

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,15 @@ inline pid_t start_program(const Arguments& arguments, const std::string& log) {
   static const std::string program = LOCKSTEP_PROGRAM;
   argv.push_back(const_cast<char*>(program.c_str()));
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  // make test-gpu runs the whole-run tests with LOCKSTEP_TEST_DEVICE=cuda: the same golden files.
+  static const std::string option = "--device";
+  static const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
+  const bool computes = !arguments.empty() && (arguments[0] == "train" || arguments[0] == "sft" ||
+                                               arguments[0] == "eval" || arguments[0] == "generate");
+  if (device != nullptr && computes) {
+    argv.push_back(const_cast<char*>(option.c_str()));
+    argv.push_back(const_cast<char*>(device));
+  }
   argv.push_back(nullptr);
   const std::string out = log + ".out";
   const std::string err = log + ".err";
