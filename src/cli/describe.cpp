@@ -42,6 +42,7 @@ class Writer {
   }
   void texts_if(const char* name, const std::vector<std::string>& values) {
     std::vector<std::string> items;
+    items.reserve(values.size());
     for (const std::string& value : values) items.push_back(quoted(value));
     if (!items.empty()) add(name, fmt::format("[{}]", fmt::join(items, ", ")));
   }

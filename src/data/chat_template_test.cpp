@@ -128,5 +128,37 @@ TEST(ChatTemplate, WorkAndNestingAreBounded) {
   EXPECT_NE(error_of(blocks).find("nested too deeply"), std::string::npos);
 }
 
+// Parts shared between values, and texts that one step multiplies, cost what they hold in full.
+TEST(ChatTemplate, SharedPartsAreBounded) {
+  std::string doubled = "{% set a = ['x'] %}";
+  for (int i = 0; i < 60; ++i) doubled += "{% set a = [a, a] %}";
+  for (const char* use : {"{{ a }}", "{{ a | tojson }}", "{{ a == [a] }}", "{{ a | string | length }}"}) {
+    EXPECT_NE(error_of(doubled + use).find("too large"), std::string::npos) << use;
+  }
+  const std::string big = "{% set x = 'x' * 20000000 %}";
+  std::string concat = "{{ x";
+  std::string blocks;
+  for (int i = 0; i < 200; ++i) {
+    concat += " ~ x";
+    blocks += "{% set y" + std::to_string(i) + " %}{{ x }}{% endset %}";
+  }
+  const std::string alike = "{% set x = 'a' * 1200000 %}{% set y = 'a' * 700000 + 'b' %}";
+  const std::vector<std::string> texts = {
+      big + concat + " }}",
+      big + blocks,
+      big + "{{ ([x] * 60) | map('upper') | list | length }}",
+      "{{ (['a'] * 9000) | map('replace', 'a', 'b' * 99999) | list | length }}",
+      "{{ ([1] * 40000) | tojson(separators=['x' * 60000, '']) | length }}",
+      "{{ ('\\n' * 1100000).splitlines() | length }}",
+      "{{ ('a ' * 1100000).split() | length }}",
+      alike + "{{ y in x }}",
+      alike + "{{ x.find(y) }}",
+      alike + "{{ x | replace(y, '') | length }}",
+      alike + "{{ [x] | select('in', y) | list | length }}"};
+  for (const std::string& text : texts) {
+    EXPECT_EQ(error_of(text).substr(0, 21), "chat template line 1:") << text.substr(0, 200);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -15,6 +15,7 @@ namespace lockstep::data {
 
 inline constexpr size_t kMaxTemplateText = size_t{64} << 20;  // bytes of one string
 inline constexpr size_t kMaxTemplateList = 1000000;           // items of one list
+inline constexpr int64_t kMaxTemplateWeight = 4000000;        // Value::weight() of one value
 
 struct JinjaArguments {
   std::vector<Value> positional;

@@ -9,6 +9,7 @@ namespace {
 using Kind = JinjaNode::Kind;
 
 constexpr int64_t kBudget = 4000000;  // nodes walked, plus a unit per 64 bytes of text or item of a list
+constexpr int64_t kDeepPerUnit = 16;  // parts of values that are compared or searched for one unit
 constexpr int kMaxNesting = 400;
 constexpr int kMaxValueDepth = 150;
 constexpr int64_t kMaxRange = 100000;
@@ -71,6 +72,13 @@ Result<ValueMap> map_of_keywords(const JinjaArguments& arguments) {
   return map;
 }
 
+// Filters that look only at the outermost list, map or text.
+bool is_shallow_filter(const std::string& name) {
+  static const std::vector<std::string> names = {"count", "d",    "default", "first",
+                                                 "items", "last", "length",  "list"};
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 bool is_builtin(const std::string& name) {
   return name == "range" || name == "namespace" || name == "dict" || name == "raise_exception";
 }
@@ -109,6 +117,19 @@ void JinjaEvaluator::charge_for(const JinjaNode& node, const Value& value) {
   if (value.is_list()) charge(node, value.as_list().size());
 }
 
+bool JinjaEvaluator::charge_deep(const JinjaNode& node, const Value& value, const JinjaArguments& arguments) {
+  int64_t times = 1;
+  for (const Value& argument : arguments.positional) times += argument.weight() - 1;
+  for (const auto& [name, argument] : arguments.keywords) times += argument.weight() - 1;
+  int64_t work = 0;
+  if (__builtin_mul_overflow(value.weight(), times, &work)) work = INT64_MAX;
+  return charge(node, static_cast<size_t>(std::min(work / kDeepPerUnit, kBudget + 1)));
+}
+
+std::string JinjaEvaluator::text_of(const JinjaNode& node, const Value& value) {
+  return charge(node, static_cast<size_t>(value.weight())) ? to_str(value) : std::string();
+}
+
 Value JinjaEvaluator::lookup(const std::string& name) const {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     for (const auto& [known, value] : *scope) {
@@ -137,14 +158,14 @@ JinjaEvaluator::Flow JinjaEvaluator::execute(const JinjaNode& node) {
       flow = execute_block(node);
       break;
     case Kind::kText:
-      out_ += node.text;
+      if (charge(node, node.text.size() / 64)) out_ += node.text;
       break;
     case Kind::kOutput: {
       const Value value = evaluate(*node.children[0]);
       if (value.kind() == Value::Kind::kFunction || value.kind() == Value::Kind::kNamespace) {
         fail(node, "a " + std::string(value.type()) + " cannot be printed");
       }
-      if (!failed()) out_ += to_str(value);
+      if (!failed()) out_ += text_of(node, value);
       break;
     }
     case Kind::kIf:
@@ -305,6 +326,7 @@ Value JinjaEvaluator::evaluate(const JinjaNode& node) {
   if (++nesting_ > kMaxNesting) fail(node, "nested too deeply");
   Value value = failed() ? Value() : evaluate_kind(node);
   --nesting_;
+  if (value.weight() > kMaxTemplateWeight) fail(node, "a value grew too large");
   return failed() ? Value() : value;
 }
 
@@ -352,6 +374,7 @@ Value JinjaEvaluator::evaluate_kind(const JinjaNode& node) {
       const JinjaArguments arguments = arguments_of(node, 1);
       if (failed()) return {};
       charge_for(node, input);
+      if (!is_shallow_filter(node.text) && !charge_deep(node, input, arguments)) return {};
       Value value = unwrap(node, jinja_filter(node.text, input, arguments));
       charge_for(node, value);
       return value;
@@ -359,7 +382,7 @@ Value JinjaEvaluator::evaluate_kind(const JinjaNode& node) {
     case Kind::kTest: {
       const Value input = evaluate(child(0));
       const JinjaArguments arguments = arguments_of(node, 1);
-      if (failed()) return {};
+      if (failed() || (!arguments.positional.empty() && !charge_deep(node, input, arguments))) return {};
       const Result<bool> answer = jinja_test(node.text, input, arguments);
       if (!answer.ok()) return fail(node, answer.status().message());
       return Value::boolean(answer.value() != node.negated);
@@ -386,7 +409,10 @@ Value JinjaEvaluator::evaluate_kind(const JinjaNode& node) {
       return compare(node);
     case Kind::kConcat: {
       std::string text;
-      for (const JinjaNodePtr& part : node.children) text += to_str(evaluate(*part));
+      for (const JinjaNodePtr& part : node.children) {
+        text += text_of(*part, evaluate(*part));
+        if (failed()) return {};
+      }
       Value value = unwrap(node, jinja_text(std::move(text)));
       charge_for(node, value);
       return value;
@@ -453,8 +479,9 @@ Value JinjaEvaluator::call(const JinjaNode& node) {
     return call_macro(node, *macro->second, arguments);
   }
   if (name == "raise_exception") {
-    return fail(node, "the template refuses these messages: " +
-                          (arguments.positional.empty() ? std::string() : to_str(arguments.positional[0])));
+    return fail(node,
+                "the template refuses these messages: " +
+                    (arguments.positional.empty() ? std::string() : text_of(node, arguments.positional[0])));
   }
   if (name == "range") {
     Value value = unwrap(node, make_range(arguments));
@@ -506,6 +533,7 @@ Value JinjaEvaluator::method(const JinjaNode& node) {
     return arguments.positional[static_cast<size_t>(index->as_int()) % arguments.positional.size()];
   }
   charge_for(node, object);
+  if (!object.is_map() && !charge_deep(node, object, arguments)) return {};
   Value value = unwrap(node, jinja_method(node.text, object, arguments));
   charge_for(node, value);
   return value;
@@ -518,6 +546,11 @@ Value JinjaEvaluator::compare(const JinjaNode& node) {
     Value right = evaluate(*node.children[i + 1]);
     if (failed()) return {};
     charge_for(node, right);
+    const bool search = op == "in" || op == "not in";
+    const Value& walked = search || left.weight() > right.weight() ? right : left;
+    JinjaArguments sought;
+    if (search && right.is_string()) sought.positional.push_back(left);
+    if (!charge_deep(node, walked, sought)) return {};
     const bool ordering = op[0] == '<' || op[0] == '>';
     if (ordering && (left.is_undefined() || right.is_undefined())) {
       return fail(node, describe(*node.children[left.is_undefined() ? i : i + 1]) + " is undefined");

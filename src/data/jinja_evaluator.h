@@ -30,7 +30,12 @@ class JinjaEvaluator {
   Value fail(const JinjaNode& node, const std::string& what);
   Value unwrap(const JinjaNode& node, Result<Value> result);
   bool charge(const JinjaNode& node, size_t work);
+  // For work that passes over a value as such, and for work that looks at all it holds, once and once more
+  // for each part of the arguments.
   void charge_for(const JinjaNode& node, const Value& value);
+  bool charge_deep(const JinjaNode& node, const Value& value, const JinjaArguments& arguments = {});
+  // str(), paid for; empty after an error.
+  std::string text_of(const JinjaNode& node, const Value& value);
 
   Flow execute(const JinjaNode& node);
   Flow execute_block(const JinjaNode& node);

@@ -211,7 +211,8 @@ JinjaNodePtr JinjaExpressionParser::postfix(NodePtr value) {
       break;
     }
   }
-  return failed() ? nullptr : std::move(value);
+  if (failed()) return nullptr;
+  return value;
 }
 
 JinjaNodePtr JinjaExpressionParser::member(NodePtr value) {
@@ -286,7 +287,8 @@ JinjaNodePtr JinjaExpressionParser::filters(NodePtr value) {
       break;
     }
   }
-  return failed() ? nullptr : std::move(value);
+  if (failed()) return nullptr;
+  return value;
 }
 
 JinjaNodePtr JinjaExpressionParser::test(NodePtr value) {

@@ -182,6 +182,7 @@ Result<Value> filter_tojson(const Value& input, const Arguments& arguments) {
   LOCKSTEP_RETURN_IF_ERROR(arguments.check({"ensure_ascii", "indent", "separators", "sort_keys"}));
   if (!serialisable(input)) return invalid("tojson of {}: it is or holds no JSON value", input.type());
   JsonStyle style;
+  style.max_bytes = kMaxTemplateText;
   style.ensure_ascii = flag(arguments, 0, "ensure_ascii");
   style.sort_keys = flag(arguments, 3, "sort_keys");
   if (const Value* indent = arguments.get(1, "indent"); indent != nullptr && !indent->is_none()) {
@@ -328,8 +329,11 @@ Result<Value> filter_map(const Value& input, const Arguments& arguments) {
     return invalid("map: filter '{}' within map is not supported", name);
   }
   Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.keywords};
+  int64_t weight = 0;
   for (const Value& item : items) {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, jinja_filter(name, item, rest));
+    weight += value.weight();
+    if (weight > kMaxTemplateWeight) return invalid("map: the values grew too large");
     out.push_back(std::move(value));
   }
   return Value::list(std::move(out));

@@ -30,8 +30,10 @@ Result<int64_t> optional_int(const JinjaArguments& arguments, size_t place, std:
   return value->as_int();
 }
 
-Value texts(const std::vector<std::string>& parts) {
+Result<Value> texts(const std::vector<std::string>& parts) {
+  if (parts.size() > kMaxTemplateList) return invalid("split into too many parts");
   Value::List items;
+  items.reserve(parts.size());
   for (const std::string& part : parts) items.push_back(Value::string(part));
   return Value::list(std::move(items));
 }
@@ -40,7 +42,7 @@ Value texts(const std::vector<std::string>& parts) {
 std::vector<std::string> split_blanks(std::string_view text, int64_t limit) {
   std::vector<std::string> parts;
   text = strip(text, true, false);
-  while (!text.empty()) {
+  while (!text.empty() && parts.size() <= kMaxTemplateList) {
     if (limit >= 0 && static_cast<int64_t>(parts.size()) >= limit) {
       parts.emplace_back(text);  // blanks at its end stay, as in Python
       break;
@@ -87,7 +89,7 @@ std::vector<std::string> split_lines(std::string_view text) {
   };
   std::vector<std::string> lines;
   size_t begin = 0;
-  for (size_t i = 0; i < text.size();) {
+  for (size_t i = 0; i < text.size() && lines.size() <= kMaxTemplateList;) {
     const Utf8Char c = next_utf8(text, i);
     const size_t next = i + static_cast<size_t>(c.length_bytes);
     if (is_end(c.code)) {

@@ -94,7 +94,9 @@ Result<Value> repeat(const Value& sequence, int64_t count) {
   const auto times = static_cast<size_t>(std::max<int64_t>(count, 0));
   if (times > 0 && size > limit / times) return invalid("the result of '*' is too large");
   if (sequence.is_string()) {
+    if (size == 1) return Value::string(std::string(times, sequence.as_string()[0]));
     std::string text;
+    text.reserve(size * times);
     for (size_t i = 0; i < times && size > 0; ++i) text += sequence.as_string();
     return Value::string(std::move(text));
   }

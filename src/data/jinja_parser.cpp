@@ -47,7 +47,8 @@ class Parser : private JinjaExpressionParser {
     if (!failed() && !ends.empty() && at(Token::Kind::kEnd)) {
       fail(fmt::format("the template ends before '{}'", ends.back()));
     }
-    return failed() ? nullptr : std::move(block);
+    if (failed()) return nullptr;
+    return block;
   }
 
   NodePtr tag() {
@@ -84,7 +85,8 @@ class Parser : private JinjaExpressionParser {
     take();
     take();
     expect_block_end();
-    return failed() ? nullptr : std::move(result);
+    if (failed()) return nullptr;
+    return result;
   }
 
   NodePtr if_statement() {
@@ -108,7 +110,8 @@ class Parser : private JinjaExpressionParser {
       }
       take();  // endif
       expect_block_end();
-      return failed() ? nullptr : std::move(result);
+      if (failed()) return nullptr;
+      return result;
     }
     return nullptr;
   }
@@ -173,7 +176,8 @@ class Parser : private JinjaExpressionParser {
     if (skip_op("=")) {
       result = with(std::move(result), tuple(true));
       expect_block_end();
-      return failed() ? nullptr : std::move(result);
+      if (failed()) return nullptr;
+      return result;
     }
     if (result->kind != Node::Kind::kSet || result->names.size() != 1) return unexpected("'='");
     if (at_op("|")) return fail("a filter on a set block is not supported");

@@ -89,7 +89,8 @@ class JinjaExpressionParser {
   NodePtr with(NodePtr parent, Children... children) {
     if (failed()) return nullptr;
     (adopt(*parent, std::move(children)), ...);
-    return failed() ? nullptr : std::move(parent);
+    if (failed()) return nullptr;
+    return parent;
   }
   void adopt(Node& parent, NodePtr child) {
     if (child != nullptr) measure(parent, *child);

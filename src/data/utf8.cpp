@@ -114,9 +114,10 @@ bool is_python_space(char32_t code) {
 }
 
 std::string_view strip(std::string_view text, bool left, bool right, std::optional<std::string_view> chars) {
-  const std::vector<size_t> offsets = utf8_offsets(text);
-  const auto strippable = [&](size_t i) {
-    const std::string_view piece = text.substr(offsets[i], offsets[i + 1] - offsets[i]);
+  const auto piece_at = [&](size_t i) {
+    return text.substr(i, static_cast<size_t>(next_utf8(text, i).length_bytes));
+  };
+  const auto strippable = [&](std::string_view piece) {
     if (!chars) return is_python_space(next_utf8(piece, 0).code);
     for (size_t j = 0; j < chars->size();) {
       const size_t length = static_cast<size_t>(next_utf8(*chars, j).length_bytes);
@@ -125,11 +126,17 @@ std::string_view strip(std::string_view text, bool left, bool right, std::option
     }
     return false;
   };
+  // One way, so that no offsets are kept and a text that begins with what stays costs nothing on the left.
   size_t begin = 0;
-  size_t end = offsets.size() - 1;
-  while (left && begin < end && strippable(begin)) ++begin;
-  while (right && end > begin && strippable(end - 1)) --end;
-  return text.substr(offsets[begin], offsets[end] - offsets[begin]);
+  while (left && begin < text.size() && strippable(piece_at(begin))) begin += piece_at(begin).size();
+  if (!right) return text.substr(begin);
+  size_t end = begin;
+  for (size_t i = begin; i < text.size();) {
+    const std::string_view piece = piece_at(i);
+    i += piece.size();
+    if (!strippable(piece)) end = i;
+  }
+  return text.substr(begin, end - begin);
 }
 
 std::string Utf8Stream::push(std::string_view bytes) {

@@ -20,17 +20,35 @@ int depth_of(const Value::List& items) {
   return depth + 1;
 }
 
+int64_t weight_of(std::string_view text) {
+  return 1 + static_cast<int64_t>(text.size() / 64);
+}
+int64_t weight_of(const Value::List& items) {
+  int64_t weight = 1;
+  for (const Value& item : items) weight = std::min(weight + item.weight(), Value::kMaxWeight);
+  return weight;
+}
+int64_t weight_of(const ValueMap& map) {
+  int64_t weight = 1;
+  for (const auto& [key, value] : map.entries()) {
+    weight = std::min(weight + weight_of(key) + value.weight(), Value::kMaxWeight);
+  }
+  return weight;
+}
+
 }  // namespace
 
 struct Value::Items {
   List items;
   bool tuple = false;
   int depth = 1;
+  int64_t weight = 1;
 };
 struct Value::Entries {
   ValueMap map;
   bool is_namespace = false;
   int depth = 1;
+  int64_t weight = 1;
 };
 struct Value::Function {
   std::string name;
@@ -99,25 +117,28 @@ Value Value::string(std::string value) {
 Value Value::list(List items) {
   Value v;
   const int depth = depth_of(items);
-  v.data_ = std::make_shared<const Items>(Items{std::move(items), false, depth});
+  const int64_t weight = weight_of(items);
+  v.data_ = std::make_shared<const Items>(Items{std::move(items), false, depth, weight});
   return v;
 }
 Value Value::tuple(List items) {
   Value v;
   const int depth = depth_of(items);
-  v.data_ = std::make_shared<const Items>(Items{std::move(items), true, depth});
+  const int64_t weight = weight_of(items);
+  v.data_ = std::make_shared<const Items>(Items{std::move(items), true, depth, weight});
   return v;
 }
 Value Value::map(ValueMap map) {
   int depth = 0;
   for (const auto& entry : map.entries()) depth = std::max(depth, entry.second.depth());
+  const int64_t weight = weight_of(map);
   Value v;
-  v.data_ = std::make_shared<Entries>(Entries{std::move(map), false, depth + 1});
+  v.data_ = std::make_shared<Entries>(Entries{std::move(map), false, depth + 1, weight});
   return v;
 }
 Value Value::namespace_of(ValueMap map) {
   Value v;
-  v.data_ = std::make_shared<Entries>(Entries{std::move(map), true, 1});
+  v.data_ = std::make_shared<Entries>(Entries{std::move(map), true, 1, 1});
   return v;
 }
 Value Value::function(std::string name) {
@@ -215,6 +236,13 @@ int Value::depth() const {
   if (data_.index() == 6) return std::get<6>(data_)->depth;
   if (data_.index() == 7) return std::get<7>(data_)->depth;
   return 0;
+}
+
+int64_t Value::weight() const {
+  if (data_.index() == 5) return weight_of(as_string());
+  if (data_.index() == 6) return std::get<6>(data_)->weight;
+  if (data_.index() == 7) return std::get<7>(data_)->weight;
+  return 1;
 }
 
 std::string_view Value::type() const {

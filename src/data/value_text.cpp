@@ -54,6 +54,7 @@ class JsonWriter {
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void write(const Value& value, int level) {
+    if (out_.size() > style_.max_bytes) return;
     switch (value.kind()) {
       case Value::Kind::kBool:
         out_ += value.as_bool() ? "true" : "false";
@@ -143,7 +144,7 @@ class JsonWriter {
 
   void write_list(const Value::List& items, int level) {
     out_ += '[';
-    for (size_t i = 0; i < items.size(); ++i) {
+    for (size_t i = 0; i < items.size() && out_.size() <= style_.max_bytes; ++i) {
       if (i > 0) out_ += style_.item_separator;
       new_line(level + 1);
       write(items[i], level + 1);
@@ -160,7 +161,7 @@ class JsonWriter {
       std::sort(entries.begin(), entries.end(), [](auto* a, auto* b) { return a->first < b->first; });
     }
     out_ += '{';
-    for (size_t i = 0; i < entries.size(); ++i) {
+    for (size_t i = 0; i < entries.size() && out_.size() <= style_.max_bytes; ++i) {
       if (i > 0) out_ += style_.item_separator;
       new_line(level + 1);
       write_string(entries[i]->first);
@@ -313,7 +314,7 @@ std::string to_json(const Value& value, const JsonStyle& style) {
 }
 
 std::string to_compact_json(const Value& value) {
-  const JsonStyle style{false, std::nullopt, ",", ":", false};
+  const JsonStyle style{false, std::nullopt, ",", ":", false, SIZE_MAX};
   return to_json(value, style);
 }
 
