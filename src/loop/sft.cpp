@@ -119,8 +119,10 @@ Status SftRun::loop() {
     log_info("{}: all {} steps are done", config_.run_dir, config_.num_steps);
   for (int64_t n = run_.folder->first_step(); n < config_.num_steps; ++n) {
     LOCKSTEP_RETURN_IF_ERROR(step(n));
-    if (run_.folder->save_due(n)) run_.trainer->learner().bring_state();
-    LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
+    if (run_.folder->save_due(n)) {
+      run_.trainer->learner().bring_state();
+      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
+    }
   }
   return ok_status();
 }

@@ -335,8 +335,10 @@ Status TrainRun::loop() {
     log_info("{}: all {} steps are done", config_.run_dir, config_.num_rollout);
   for (int64_t n = first; n < config_.num_rollout; ++n) {
     LOCKSTEP_RETURN_IF_ERROR(step(n));
-    if (run_.folder->save_due(n)) run_.trainer->learner().bring_state();
-    LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
+    if (run_.folder->save_due(n)) {
+      run_.trainer->learner().bring_state();
+      LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));
+    }
     if (eval_due(n)) LOCKSTEP_RETURN_IF_ERROR(evaluate(n, n + 1));
   }
   return ok_status();

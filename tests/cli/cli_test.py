@@ -297,6 +297,10 @@ class RunFolders(SmallModel):
                 first.kill()
         self.accepted(self.start("long", 1))
 
+    def test_saves_at_the_interval(self):
+        self.accepted(self.start("interval", 5, "--save-interval", "2"))
+        self.assertEqual(checkpoints(self.folder / "interval"), ["iter_0000001", "iter_0000003", "iter_0000004"])
+
     def test_a_checkpoint_under_another_name(self):
         self.unchanged("renamed", lambda d: shutil.copytree(d / "iter_0000001", d / "iter_0000009"),
                        "iter_0000009/state.json", "step 1", "step 9")
