@@ -262,10 +262,11 @@ Status remove_stale_temporaries(const std::string& run_dir) {
   return ok_status();
 }
 
-Status retain_checkpoints(const std::string& run_dir, int64_t keep) {
+Status retain_checkpoints(const std::string& run_dir, int64_t keep, int64_t newest) {
   if (keep == -1) return ok_status();
   if (keep < 1) return invalid("--save-retain must be -1 (all) or at least 1, found {}", keep);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> iterations, list_checkpoints(run_dir));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<int64_t> iterations, list_checkpoints(run_dir));
+  iterations.erase(std::upper_bound(iterations.begin(), iterations.end(), newest), iterations.end());
   for (int64_t i = 0; i + keep < static_cast<int64_t>(iterations.size()); ++i) {
     // Under a temporary name first: a kill in the middle leaves no half a checkpoint under a final name.
     const std::string path = checkpoint_path(run_dir, iterations[static_cast<size_t>(i)]);

@@ -99,8 +99,9 @@ Status write_latest(const std::string& run_dir, int64_t iteration);
 // What killed processes left in run_dir: iter_NNNNNNN.tmp and the pointer file's temporary.
 Status remove_stale_temporaries(const std::string& run_dir);
 
-// Removes all but the newest `keep` checkpoints; -1 keeps all, 0 is kInvalid. Unknown folders stay.
-Status retain_checkpoints(const std::string& run_dir, int64_t keep);
+// Removes all but the newest `keep` checkpoints of those up to `newest`; -1 keeps all, 0 is kInvalid. Unknown
+// folders stay, and so do checkpoints after `newest`: damaged ones that the run will write again.
+Status retain_checkpoints(const std::string& run_dir, int64_t keep, int64_t newest = INT64_MAX);
 
 // kInvalid, with needed and free bytes of the volume that holds `path`, when they do not fit.
 Status check_space(const std::string& path, int64_t needed_bytes);

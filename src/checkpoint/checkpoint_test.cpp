@@ -144,6 +144,13 @@ TEST_F(CheckpointTest, RetainKeepsTheNewest) {
   EXPECT_TRUE(is_directory(run_ + "/notes"));
 }
 
+// A run set back to 10 saves 11, with damaged ones behind it: those count for nothing.
+TEST_F(CheckpointTest, RetainCountsUpToTheNewestOfTheRun) {
+  for (const int64_t iteration : {9, 10, 11, 20, 21}) ASSERT_TRUE(save(run_, iteration, 1).ok());
+  ASSERT_TRUE(retain_checkpoints(run_, 2, 11).ok());
+  EXPECT_EQ(list_checkpoints(run_).value(), (std::vector<int64_t>{10, 11, 20, 21}));
+}
+
 TEST_F(CheckpointTest, DamagedOnesArePassedOver) {
   ASSERT_TRUE(save(run_, 1, 1).ok());
   ASSERT_TRUE(save(run_, 2, 2).ok());

@@ -57,7 +57,16 @@ const float* optimizer_tensor(const model::Model& model, const trainer::Optimize
   check_failed(__FILE__, __LINE__, "the name has a known kind", name);
 }
 
+std::string config_json_of(const std::string& text, const model::Model& model) {
+  return model::config_json_for(text, model.weight_type() == DType::kBF16 ? "bfloat16" : "float32");
+}
+
 }  // namespace
+
+Result<std::string> saved_config_json(const std::string& base_folder, const model::Model& model) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, checkpoint::read_config_json(base_folder));
+  return config_json_of(text, model);
+}
 
 Status write_checkpoint(checkpoint::CheckpointWriter writer, const CheckpointContents& contents) {
   const model::Model& model = *contents.model;
@@ -78,9 +87,8 @@ Status write_checkpoint(checkpoint::CheckpointWriter writer, const CheckpointCon
     LOCKSTEP_RETURN_IF_ERROR(moments->close());
     LOCKSTEP_RETURN_IF_ERROR(writer.add_file(checkpoint::kStateFile, contents.state_json));
   }
-  const char* dtype = model.weight_type() == DType::kBF16 ? "bfloat16" : "float32";
   LOCKSTEP_RETURN_IF_ERROR(
-      writer.add_file(checkpoint::kConfigFile, model::config_json_for(contents.config_json, dtype)));
+      writer.add_file(checkpoint::kConfigFile, config_json_of(contents.config_json, model)));
   if (!contents.side_folder.empty()) LOCKSTEP_RETURN_IF_ERROR(writer.copy_side_files(contents.side_folder));
   return writer.commit();
 }

@@ -24,6 +24,8 @@ struct CheckpointContents {
 // Writes the files of a begun checkpoint and commits it. Errors (kStopped): a failed write; what was there is
 // intact.
 Status write_checkpoint(checkpoint::CheckpointWriter writer, const CheckpointContents& contents);
+// The config.json of such a checkpoint: that of base_folder with the stored type.
+Result<std::string> saved_config_json(const std::string& base_folder, const model::Model& model);
 // Bytes such a checkpoint takes on disk.
 Result<int64_t> checkpoint_bytes(const model::Model& model, bool optimizer);
 

@@ -38,15 +38,17 @@ std::string ModelRun::header(const char* kind, const std::string& config, const 
 }
 
 Status ModelRun::open(const RunFolderOptions& options, const std::string& header,
-                      const MachineConfig& machine, const trainer::UpdateConfig& update) {
+                      const std::string& hf_checkpoint, const MachineConfig& machine,
+                      const trainer::UpdateConfig& update) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(*model, true));
   LOCKSTEP_RETURN_IF_ERROR(
       checkpoint::check_space(options.save.empty() ? options.run_dir : options.save, bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(folder, RunFolder::open(options, header));
   state.m = Buffer<float>::zeros(model->table().arena_size());
   state.v = Buffer<float>::zeros(model->table().arena_size());
+  if (folder->resumed()) LOCKSTEP_RETURN_IF_ERROR(folder->load(*context, hf_checkpoint, model.get(), &state));
+  LOCKSTEP_RETURN_IF_ERROR(folder->start());
   if (folder->resumed()) {
-    LOCKSTEP_RETURN_IF_ERROR(folder->load(model.get(), &state));
     log_info("going on from {} at step {}", folder->checkpoint_folder(), folder->first_step());
   }
   LOCKSTEP_RETURN_IF_ERROR(folder->add_environment(

@@ -32,8 +32,8 @@ struct ModelRun {
   // The ledger's first line. config, data: JSON objects.
   std::string header(const char* kind, const std::string& config, const std::string& data) const;
   // Opens the run folder, goes on from its checkpoint if there is one, makes the trainer.
-  Status open(const RunFolderOptions& options, const std::string& header, const MachineConfig& machine,
-              const trainer::UpdateConfig& update);
+  Status open(const RunFolderOptions& options, const std::string& header, const std::string& hf_checkpoint,
+              const MachineConfig& machine, const trainer::UpdateConfig& update);
   UpdateTarget target() { return {context.get(), model.get(), &state, trainer.get(), &*folder}; }
 };
 

@@ -13,9 +13,7 @@
 namespace lockstep::loop {
 namespace {
 
-constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kEnvironmentFile = "environment.jsonl";
-constexpr const char* kSamplesFolder = "samples";
 constexpr const char* kEventsFolder = "tensorboard";
 
 std::string ledger_path(const std::string& run_dir) {
@@ -28,61 +26,47 @@ bool has_ledger(const std::string& run_dir) {
   return text.ok() && text.value().find('\n') != std::string::npos;
 }
 
-// The step in "rollout_0000019.jsonl" or "eval_test_0000019.jsonl"; -1 for other names.
-int64_t sample_step(const std::string& name) {
-  constexpr size_t kDigits = 7;
-  const std::string suffix = ".jsonl";
-  if (name.size() < suffix.size() + kDigits + 1 ||
-      name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0)
-    return -1;
-  size_t begin = name.size() - suffix.size();
-  while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') --begin;
-  const std::string digits = name.substr(begin, name.size() - suffix.size() - begin);
-  if (digits.size() < kDigits || digits.size() > 18 || begin == 0 || name[begin - 1] != '_') return -1;
-  return std::stoll(digits);
-}
-
 Status keep_lines(const std::string& path, int64_t lines) {
   if (!path_exists(path)) return ok_status();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(path));
-  size_t end = 0;
-  for (int64_t i = 0; i < lines; ++i) {
-    const size_t newline = text.find('\n', end);
-    if (newline == std::string::npos) break;
-    end = newline + 1;
-  }
-  return end == text.size() ? ok_status() : write_file_atomic(path, std::string_view(text).substr(0, end));
+  const std::string_view kept = first_lines(text, lines);
+  return kept.size() == text.size() ? ok_status() : write_file_atomic(path, kept);
 }
 
-struct SavedState {
-  int64_t ledger_records = 0;
-  int64_t metrics_lines = 0;
-  std::string identity;
-  std::string ledger_sha256;
-};
+bool is_temporary(const std::string& name) {
+  const std::string suffix = ".jsonl.tmp";
+  return name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
 
-Result<SavedState> read_state(const std::string& folder) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(join_path(folder, checkpoint::kStateFile)));
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  SavedState state;
-  if (!json.is_object()) return invalid("{}/{}: is not a JSON object", folder, checkpoint::kStateFile);
-  const auto integer = [&](const char* key) { return json.contains(key) && json[key].is_number_integer(); };
-  const auto string = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
-  if (!integer("ledger_records") || !integer("metrics_lines") || !string("identity_sha256") ||
-      !string("ledger_sha256")) {
-    return invalid("{}/{}: is not a state of this program", folder, checkpoint::kStateFile);
+// What a kill in the middle of write_file_atomic left.
+Status remove_temporaries(const std::string& folder) {
+  if (!is_directory(folder)) return ok_status();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(folder));
+  for (const std::string& name : names) {
+    if (is_temporary(name)) LOCKSTEP_RETURN_IF_ERROR(remove_all(join_path(folder, name)));
   }
-  state.ledger_records = json["ledger_records"].get<int64_t>();
-  state.metrics_lines = json["metrics_lines"].get<int64_t>();
-  state.identity = json["identity_sha256"].get<std::string>();
-  state.ledger_sha256 = json["ledger_sha256"].get<std::string>();
-  return state;
+  return ok_status();
+}
+
+Status no_checkpoint(const std::string& load) {
+  std::string place = load;
+  while (place.size() > 1 && place.back() == '/') place.pop_back();
+  if (checkpoint::checkpoint_iteration(base_name(place))) {
+    return invalid("--load {}: is one checkpoint; name the run folder that holds it: --load {}", load,
+                   parent_path(place));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> all, checkpoint::list_checkpoints(load));
+  return invalid(
+      "--load {}: holds no {}checkpoint (iter_NNNNNNN); name the run folder to go on from, or leave --load "
+      "out "
+      "to start from --hf-checkpoint",
+      load, all.empty() ? "" : "complete ");
 }
 
 }  // namespace
 
 std::string RunFolder::step_name(const std::string& prefix, int64_t step) {
-  return fmt::format("{}_{:07}.jsonl", prefix, step);
+  return sample_file_name(prefix, step);
 }
 
 Status RunFolder::check_existing(const std::string& header) {
@@ -103,7 +87,7 @@ Status RunFolder::check_existing(const std::string& header) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_directory(dir));
   for (const std::string& name : names) {
     if (name != ledger::kLedgerFile && name != kMetricsFile && name != kEnvironmentFile &&
-        name != kSamplesFolder && name != kEventsFolder) {
+        name != kSamplesFolder && name != kEventsFolder && !is_temporary(name)) {
       return invalid("--run-dir {}: is not empty and holds no {}; give a new folder", dir,
                      ledger::kLedgerFile);
     }
@@ -113,11 +97,16 @@ Status RunFolder::check_existing(const std::string& header) {
 
 Status RunFolder::find_checkpoint() {
   std::vector<std::string> places = {options_.load};
-  if (options_.load.empty()) places = {options_.save, options_.run_dir};
+  if (options_.load.empty()) {
+    places = {options_.save};
+    if (options_.save != options_.run_dir && !same_folder(options_.save, options_.run_dir))
+      places.push_back(options_.run_dir);
+  }
   for (const std::string& place : places) {
     if (!options_.load.empty() && !is_directory(place)) return invalid("--load {}: no such folder", place);
     LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> step,
                               checkpoint::newest_complete_checkpoint(place));
+    if (!step && !options_.load.empty()) return no_checkpoint(place);
     if (!step || (checkpoint_step_ && *step <= *checkpoint_step_)) continue;
     const std::string folder = checkpoint::checkpoint_path(place, *step);
     LOCKSTEP_ASSIGN_OR_RETURN(const SavedState state, read_state(folder));
@@ -128,29 +117,43 @@ Status RunFolder::find_checkpoint() {
     }
     checkpoint_step_ = *step;
     checkpoint_folder_ = folder;
-    ledger_records_ = state.ledger_records;
-    metrics_lines_ = state.metrics_lines;
+    state_ = state;
   }
   return ok_status();
 }
 
+// The ledger of the run folder, or, when it has none, of the folder that --load names.
+Status RunFolder::find_history() {
+  if (!resumed()) return ok_status();
+  const std::string from = had_ledger_ ? options_.run_dir : parent_path(checkpoint_folder_);
+  LOCKSTEP_ASSIGN_OR_RETURN(history_, read_history(from, checkpoint_folder_, state_));
+  metrics_lines_ = state_.metrics_lines;
+  return ok_status();
+}
+
 // --load names another run's folder: its ledger, metrics and samples up to the checkpoint become this run's.
+// The ledger comes last: a folder that has one has the rest, whenever the program was killed.
 Status RunFolder::adopt_history() {
-  if (!resumed() || has_ledger(options_.run_dir)) return ok_status();
-  const std::string from = parent_path(checkpoint_folder_);
-  LOCKSTEP_RETURN_IF_ERROR(make_directories(join_path(options_.run_dir, kSamplesFolder)));
-  for (const char* name : {ledger::kLedgerFile, kMetricsFile}) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(join_path(from, name)));
-    LOCKSTEP_RETURN_IF_ERROR(write_file_atomic(join_path(options_.run_dir, name), text));
+  const std::string to = join_path(options_.run_dir, kSamplesFolder);
+  LOCKSTEP_RETURN_IF_ERROR(remove_all(to));  // of a start that was killed here
+  LOCKSTEP_RETURN_IF_ERROR(make_directories(to));
+  const std::string from = join_path(history_->run_dir, kSamplesFolder);
+  std::vector<std::string> samples;
+  if (is_directory(from)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(samples, list_directory(from));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> samples,
-                            list_directory(join_path(from, kSamplesFolder)));
   for (const std::string& name : samples) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string text,
-                              read_file(join_path(join_path(from, kSamplesFolder), name)));
+    if (is_temporary(name) || sample_step(name) > *checkpoint_step_) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(join_path(from, name)));
     LOCKSTEP_RETURN_IF_ERROR(write_samples(name, text));
   }
-  return ok_status();
+  const std::string metrics = join_path(history_->run_dir, kMetricsFile);
+  if (path_exists(metrics)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(metrics));
+    LOCKSTEP_RETURN_IF_ERROR(write_file_atomic(join_path(options_.run_dir, kMetricsFile),
+                                               first_lines(text, state_.metrics_lines)));
+  }
+  return write_file_atomic(ledger_path(options_.run_dir), history_->ledger_text);
 }
 
 Status RunFolder::remove_later_samples() {
@@ -168,23 +171,31 @@ Status RunFolder::remove_later_samples() {
 Status RunFolder::cut_back() {
   LOCKSTEP_RETURN_IF_ERROR(remove_later_samples());
   LOCKSTEP_RETURN_IF_ERROR(keep_lines(join_path(options_.run_dir, kMetricsFile), metrics_lines_));
-  return has_ledger(options_.run_dir)
-             ? ledger::truncate_to_records(ledger_path(options_.run_dir), ledger_records_)
-             : ok_status();
+  return had_ledger_ ? ledger::truncate_to_records(ledger_path(options_.run_dir), state_.ledger_records)
+                     : ok_status();
 }
 
-Status RunFolder::start_ledger(const std::string& header) {
+Status RunFolder::start_ledger() {
   const std::string path = ledger_path(options_.run_dir);
   if (!has_ledger(options_.run_dir)) {
     LOCKSTEP_RETURN_IF_ERROR(remove_all(path));
-    LOCKSTEP_ASSIGN_OR_RETURN(ledger_, ledger::LedgerWriter::create(path, header));
+    LOCKSTEP_ASSIGN_OR_RETURN(ledger_, ledger::LedgerWriter::create(path, header_));
     return ledger_->commit();
   }
   LOCKSTEP_ASSIGN_OR_RETURN(ledger_, ledger::LedgerWriter::open_for_append(path));
-  if (ledger_->records() == ledger_records_) return ok_status();
-  return invalid(
-      "{}: has {} records, but checkpoint {} was saved after {}; remove the checkpoint or restore the ledger",
-      path, ledger_->records(), checkpoint_folder_, ledger_records_);
+  LOCKSTEP_CHECK(ledger_->records() == state_.ledger_records);
+  return ok_status();
+}
+
+// Those of the two folders that are there and not locked yet.
+Status RunFolder::lock_folders() {
+  if (!run_dir_lock_.held() && is_directory(options_.run_dir)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(run_dir_lock_, FolderLock::take("--run-dir", options_.run_dir));
+  }
+  if (!save_lock_.held() && is_directory(options_.save) && !same_folder(options_.save, options_.run_dir)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(save_lock_, FolderLock::take("--save", options_.save));
+  }
+  return ok_status();
 }
 
 Result<RunFolder> RunFolder::open(const RunFolderOptions& options, const std::string& header) {
@@ -192,28 +203,55 @@ Result<RunFolder> RunFolder::open(const RunFolderOptions& options, const std::st
   folder.options_ = options;
   if (options.run_dir.empty()) return invalid("--run-dir is missing; name the folder the run is written to");
   if (folder.options_.save.empty()) folder.options_.save = options.run_dir;
+  folder.header_ = header;
   folder.identity_sha256_ = sha256_hex(header);
+  LOCKSTEP_RETURN_IF_ERROR(folder.lock_folders());
   LOCKSTEP_RETURN_IF_ERROR(folder.check_existing(header));
   LOCKSTEP_RETURN_IF_ERROR(check_output_folder(options.run_dir).with_context("--run-dir"));
   LOCKSTEP_RETURN_IF_ERROR(check_output_folder(folder.options_.save).with_context("--save"));
+  folder.had_ledger_ = has_ledger(options.run_dir);
   LOCKSTEP_RETURN_IF_ERROR(folder.find_checkpoint());
-  LOCKSTEP_RETURN_IF_ERROR(make_directories(join_path(options.run_dir, kSamplesFolder)));
-  LOCKSTEP_RETURN_IF_ERROR(make_directories(folder.options_.save));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::remove_stale_temporaries(folder.options_.save));
-  LOCKSTEP_RETURN_IF_ERROR(folder.adopt_history());
-  LOCKSTEP_RETURN_IF_ERROR(folder.cut_back());
-  LOCKSTEP_RETURN_IF_ERROR(folder.start_ledger(header));
-  LOCKSTEP_ASSIGN_OR_RETURN(folder.metrics_,
-                            FileWriter::open(join_path(options.run_dir, kMetricsFile), true));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      folder.events_, EventFile::create(join_path(options.run_dir, kEventsFolder), folder.first_step()));
+  LOCKSTEP_RETURN_IF_ERROR(folder.find_history());
   return folder;
 }
 
-Status RunFolder::load(model::Model* model, trainer::OptimizerState* optimizer) {
+Status RunFolder::load(const cpu::Context& context, const std::string& base_folder, model::Model* model,
+                       trainer::OptimizerState* optimizer) {
   LOCKSTEP_CHECK(resumed());
   std::string state;
-  return read_checkpoint(checkpoint_folder_, model, optimizer, &state);
+  LOCKSTEP_RETURN_IF_ERROR(read_checkpoint(checkpoint_folder_, model, optimizer, &state));
+  LOCKSTEP_RETURN_IF_ERROR(check_loaded(context, *history_, checkpoint_folder_, state_, *model, *optimizer));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string config, checkpoint::read_config_json(checkpoint_folder_));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string want, saved_config_json(base_folder, *model));
+  loaded_ = true;
+  if (config == want) return ok_status();
+  return invalid("{}/{}: is not what {}/{} gives; restore the one of the two that was changed",
+                 checkpoint_folder_, checkpoint::kConfigFile, base_folder, checkpoint::kConfigFile);
+}
+
+Status RunFolder::start() {
+  LOCKSTEP_CHECK(loaded_ || !resumed());
+  const std::string& dir = options_.run_dir;
+  LOCKSTEP_RETURN_IF_ERROR(make_directories(dir));
+  LOCKSTEP_RETURN_IF_ERROR(make_directories(options_.save));
+  LOCKSTEP_RETURN_IF_ERROR(lock_folders());
+  if (has_ledger(dir) != had_ledger_)  // made between open() and the lock
+    return invalid("--run-dir {}: another start has just written here; start again to go on from it", dir);
+  LOCKSTEP_RETURN_IF_ERROR(make_directories(join_path(dir, kSamplesFolder)));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::remove_stale_temporaries(options_.save));
+  LOCKSTEP_RETURN_IF_ERROR(remove_temporaries(dir));
+  LOCKSTEP_RETURN_IF_ERROR(remove_temporaries(join_path(dir, kSamplesFolder)));
+  LOCKSTEP_RETURN_IF_ERROR(resumed() && !had_ledger_ ? adopt_history() : cut_back());
+  LOCKSTEP_RETURN_IF_ERROR(start_ledger());
+  // A kill between a save and its retention left one too many.
+  if (resumed() && options_.retain > 0 && same_folder(parent_path(checkpoint_folder_), options_.save)) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        checkpoint::retain_checkpoints(options_.save, options_.retain, *checkpoint_step_));
+  }
+  history_.reset();
+  LOCKSTEP_ASSIGN_OR_RETURN(metrics_, FileWriter::open(join_path(dir, kMetricsFile), true));
+  LOCKSTEP_ASSIGN_OR_RETURN(events_, EventFile::create(join_path(dir, kEventsFolder), first_step()));
+  return ok_status();
 }
 
 Status RunFolder::add_metrics(const std::string& json_line) {
@@ -264,7 +302,8 @@ Status RunFolder::save(int64_t step, const model::Model& model, const trainer::O
   LOCKSTEP_ASSIGN_OR_RETURN(checkpoint::CheckpointWriter writer,
                             checkpoint::CheckpointWriter::begin(options_.save, step));
   LOCKSTEP_RETURN_IF_ERROR(write_checkpoint(std::move(writer), contents));
-  return options_.retain > 0 ? checkpoint::retain_checkpoints(options_.save, options_.retain) : ok_status();
+  return options_.retain > 0 ? checkpoint::retain_checkpoints(options_.save, options_.retain, step)
+                             : ok_status();
 }
 
 }  // namespace lockstep::loop

@@ -11,7 +11,9 @@
 #include "core/status.h"
 #include "ledger/ledger.h"
 #include "loop/event_file.h"
+#include "loop/folder_lock.h"
 #include "loop/model_io.h"
+#include "loop/saved_state.h"
 
 namespace lockstep::loop {
 
@@ -26,18 +28,23 @@ struct RunFolderOptions {
 
 class RunFolder {
  public:
-  // Creates the folder, or opens one of the same identity: finds its newest complete checkpoint and cuts
-  // ledger, metrics and samples back to it. Errors: kInvalid, before anything is written, when the folder
-  // holds a run of another identity (names the first differing field), or something else; kStopped when it
-  // can not be written.
+  // Looks and writes nothing: locks the folders that are there, finds the newest complete checkpoint and
+  // holds it against the ledger. kInvalid: the folder holds a run of another identity (names the first
+  // differing field) or something else; another start has it; --load holds no checkpoint; the checkpoint does
+  // not agree with ledger or metrics.
   static Result<RunFolder> open(const RunFolderOptions& options, const std::string& header);
 
   // The step after the checkpoint found, or 0.
   int64_t first_step() const { return checkpoint_step_ ? *checkpoint_step_ + 1 : 0; }
   bool resumed() const { return checkpoint_step_.has_value(); }
   const std::string& checkpoint_folder() const { return checkpoint_folder_; }
-  // Reads the checkpoint found; call only when resumed().
-  Status load(model::Model* model, trainer::OptimizerState* optimizer);
+  // Reads the checkpoint found and checks its tensors by the ledger's digests, its config.json by that of
+  // base_folder; call only when resumed(). kInvalid: they do not agree.
+  Status load(const cpu::Context& context, const std::string& base_folder, model::Model* model,
+              trainer::OptimizerState* optimizer);
+  // Begins to write, after load() when resumed(): creates the folders, takes over the history of --load, cuts
+  // ledger, metrics and samples back to the checkpoint. kStopped when something can not be written.
+  Status start();
 
   void append(const ledger::LedgerRecord& record) { ledger_->append(record); }
   Status commit() { return ledger_->commit(); }
@@ -61,17 +68,24 @@ class RunFolder {
 
  private:
   Status check_existing(const std::string& header);
+  Status lock_folders();
   Status find_checkpoint();
+  Status find_history();
   Status adopt_history();
   Status cut_back();
   Status remove_later_samples();
-  Status start_ledger(const std::string& header);
+  Status start_ledger();
 
   RunFolderOptions options_;
+  std::string header_;
   std::string identity_sha256_;
+  FolderLock run_dir_lock_, save_lock_;  // save_lock_: when it is another folder
+  bool had_ledger_ = false;              // run_dir, at open()
+  bool loaded_ = false;
   std::optional<int64_t> checkpoint_step_;
   std::string checkpoint_folder_;
-  int64_t ledger_records_ = 0;  // of the checkpoint
+  SavedState state_;                // of the checkpoint
+  std::optional<History> history_;  // until start()
   int64_t metrics_lines_ = 0;
   std::optional<ledger::LedgerWriter> ledger_;
   std::optional<FileWriter> metrics_;

@@ -65,7 +65,7 @@ Status SftRun::prepare() {
   options.steps = config_.num_steps;
   const std::string header =
       run_.header("sft", identity_json(config_, run_.text->end_ids), source_->identity_json());
-  return run_.open(options, header, config_.machine, config_.update);
+  return run_.open(options, header, config_.hf_checkpoint, config_.machine, config_.update);
 }
 
 Status SftRun::step(int64_t step) {

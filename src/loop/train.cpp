@@ -114,7 +114,8 @@ Status TrainRun::prepare() {
   ledger::JsonObject data;
   data.add_json("prompts", prompts_->identity_json()).add_json("eval", evaluator_->identity_json());
   const std::string header = run_.header("train", identity_json(config_, run_.text->end_ids), data.text());
-  LOCKSTEP_RETURN_IF_ERROR(run_.open(options, header, config_.machine, config_.update));
+  LOCKSTEP_RETURN_IF_ERROR(
+      run_.open(options, header, config_.hf_checkpoint, config_.machine, config_.update));
   if (reference_) reference_->prepare(*run_.context, run_.model->config().max_positions);
   engine_ = std::make_unique<rollout::Engine>(*run_.model, config_.machine.engine);
   return ok_status();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -154,20 +155,47 @@ Result<Verdict> verify_checkpoints(const std::string& a, const std::string& b, c
   return report.verdict();
 }
 
+void note_torn_lines(const ledger::Ledger& a, const ledger::Ledger& b, Verdict* verdict) {
+  for (const ledger::Ledger* l : {&a, &b}) {
+    if (l->truncated_bytes == 0) continue;
+    verdict->lines.push_back(
+        fmt::format("  note: {}: {} bytes of a torn last line are left out", l->path, l->truncated_bytes));
+  }
+}
+
 Result<Verdict> verify_ledgers(const std::string& a, const std::string& b, const VerifyOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ledger::Ledger left, ledger::read_ledger(a));
   LOCKSTEP_ASSIGN_OR_RETURN(const ledger::Ledger right, ledger::read_ledger(b));
   Verdict verdict = compare_ledgers(left, right, options).verdict;
-  for (const ledger::Ledger* l : {&left, &right}) {
-    if (l->truncated_bytes == 0) continue;
-    verdict.lines.push_back(
-        fmt::format("  note: {}: {} bytes of a torn last line are left out", l->path, l->truncated_bytes));
-  }
+  note_torn_lines(left, right, &verdict);
   return verdict;
 }
 
-// Checkpoints that both runs have: their lists of hashes. The ledgers are equal already, so a difference is
-// one of saving.
+// A file of two checkpoints by its bytes: what differs, "" when nothing does. The sums say which side was
+// changed.
+Result<std::string> file_difference(const std::string& name, const std::string& a, const std::string& b,
+                                    const std::map<std::string, std::string>& left_sums,
+                                    const std::map<std::string, std::string>& right_sums) {
+  std::string hashes[2];
+  std::string changed;
+  for (const int side : {0, 1}) {
+    const char* which = side == 0 ? "first" : "second";
+    const std::string path = join_path(side == 0 ? a : b, name);
+    if (!path_exists(path)) return fmt::format("is not in the {}", which);
+    LOCKSTEP_ASSIGN_OR_RETURN(hashes[side], sha256_file(path));
+    const auto& sums = side == 0 ? left_sums : right_sums;
+    const auto sum = sums.find(name);
+    if (sum != sums.end() && sum->second == hashes[side]) continue;
+    changed += fmt::format("{} the {} does not agree with its {}", changed.empty() ? ";" : ",", which,
+                           checkpoint::kSumsFile);
+  }
+  if (hashes[0] == hashes[1] && changed.empty()) return std::string();
+  if (hashes[0] == hashes[1]) return fmt::format("SHA-256 {} in both{}", hashes[0], changed);
+  return fmt::format("SHA-256 {} and {}{}", hashes[0], hashes[1], changed);
+}
+
+// Checkpoints that both runs have, by the bytes of their files. The ledgers are equal already, so a
+// difference is one of saving or came later.
 Status compare_saved(const std::string& a, const std::string& b, Verdict* verdict) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> left, checkpoint::list_checkpoints(a));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> right, checkpoint::list_checkpoints(b));
@@ -176,29 +204,26 @@ Status compare_saved(const std::string& a, const std::string& b, Verdict* verdic
     if (!std::binary_search(right.begin(), right.end(), iteration)) continue;
     const std::string left_folder = checkpoint::checkpoint_path(a, iteration);
     const std::string right_folder = checkpoint::checkpoint_path(b, iteration);
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto left_sums, checkpoint::read_sha256sums(left_folder));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto right_sums, checkpoint::read_sha256sums(right_folder));
-    if (left_sums == right_sums) {
-      ++same;
-      continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto left_list, checkpoint::read_sha256sums(left_folder));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto right_list, checkpoint::read_sha256sums(right_folder));
+    const std::map<std::string, std::string> left_sums(left_list.begin(), left_list.end());
+    const std::map<std::string, std::string> right_sums(right_list.begin(), right_list.end());
+    std::map<std::string, std::string> all = left_sums;
+    all.insert(right_sums.begin(), right_sums.end());
+    for (const auto& entry : all) {
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          const std::string difference,
+          file_difference(entry.first, left_folder, right_folder, left_sums, right_sums));
+      if (difference.empty()) continue;
+      verdict->code = StatusCode::kDifferent;
+      verdict->lines.insert(verdict->lines.begin(),
+                            fmt::format("different: {}/{}, though the ledgers are equal: {}",
+                                        checkpoint::checkpoint_name(iteration), entry.first, difference));
+      return ok_status();
     }
-    std::string first;
-    for (const auto* sums : {&left_sums, &right_sums}) {
-      const auto& others = sums == &left_sums ? right_sums : left_sums;
-      for (const auto& entry : *sums) {
-        const bool found = std::find(others.begin(), others.end(), entry) != others.end();
-        if (!found && (first.empty() || entry.first < first)) first = entry.first;
-      }
-    }
-    verdict->code = StatusCode::kDifferent;
-    verdict->lines.insert(
-        verdict->lines.begin(),
-        fmt::format("different: {}/{} by its hash, though the ledgers are equal; compare the two "
-                    "checkpoint folders",
-                    checkpoint::checkpoint_name(iteration), first));
-    return ok_status();
+    ++same;
   }
-  if (same > 0) verdict->lines.push_back(fmt::format("  checkpoints in both: {}, same SHA256SUMS", same));
+  if (same > 0) verdict->lines.push_back(fmt::format("  checkpoints in both: {}, same bytes", same));
   return ok_status();
 }
 
@@ -240,6 +265,7 @@ Result<Verdict> verify_runs(const std::string& a, const std::string& b, const Ve
   }
   if (found.verdict.code == StatusCode::kOk) LOCKSTEP_RETURN_IF_ERROR(compare_saved(a, b, &found.verdict));
   if (found.verdict.code == StatusCode::kOk) LOCKSTEP_RETURN_IF_ERROR(compare_samples(a, b, &found.verdict));
+  note_torn_lines(left, right, &found.verdict);
   return found.verdict;
 }
 

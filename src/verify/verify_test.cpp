@@ -313,6 +313,38 @@ TEST_F(VerifyTest, SavedFilesOfEqualRuns) {
   EXPECT_TRUE(has(v.lines[0], "iter_0000001/state.json")) << v.lines[0];
 }
 
+// The files are the truth, not the lists of their hashes.
+TEST_F(VerifyTest, ADamagedCheckpointOfEqualRuns) {
+  const std::string a = put_run("a", 2);
+  const std::string b = put_run("b", 2);
+  const Tensors w = {{"w", f32({1}, {1})}};
+  for (const std::string& run : {a, b}) put_checkpoint(CheckpointWriter::begin(run, 1).value(), w, w, "{}");
+  const std::string file = b + "/iter_0000001/model.safetensors";
+  std::string bytes = read_file(file).value();
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  ASSERT_TRUE(write_file_atomic(file, bytes).ok());
+  Verdict v = verdict(a, b);
+  EXPECT_EQ(v.code, StatusCode::kDifferent) << all_lines(v);
+  EXPECT_TRUE(has(v.lines[0], "different: iter_0000001/model.safetensors")) << v.lines[0];
+  EXPECT_TRUE(has(v.lines[0], "the second does not agree with its SHA256SUMS")) << v.lines[0];
+  EXPECT_FALSE(has(v.lines[0], "the first does not")) << v.lines[0];
+  ASSERT_TRUE(write_file_atomic(a + "/iter_0000001/model.safetensors", bytes).ok());
+  EXPECT_EQ(verdict(a, b).code, StatusCode::kDifferent);  // damaged alike
+  ASSERT_TRUE(remove_all(file).ok());
+  v = verdict(a, b);
+  EXPECT_TRUE(has(v.lines[0], "model.safetensors, though the ledgers are equal: is not in the second"))
+      << v.lines[0];
+}
+
+TEST_F(VerifyTest, ATornLedgerOfARunIsSaid) {
+  const std::string a = put_run("a", 2);
+  const std::string b = put_run("b", 2);
+  std::ofstream(b + "/ledger.jsonl", std::ios::app) << R"({"step":2,"ph)";
+  const Verdict v = verdict(a, b);
+  EXPECT_EQ(v.code, StatusCode::kOk);
+  EXPECT_TRUE(has(all_lines(v), "b/ledger.jsonl: 13 bytes of a torn last line are left out")) << all_lines(v);
+}
+
 TEST_F(VerifyTest, SamplesOfEqualRuns) {
   const std::string a = put_run("a", 2);
   const std::string b = put_run("b", 2);

@@ -4,12 +4,15 @@
 
 usage: cli_test.py PROGRAM TEST_DATA
 """
+import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = ""
@@ -137,7 +140,8 @@ class WithoutAModel(CliTest):
         self.assertEqual((result.returncode, result.stderr), (4, ""))
 
 
-class WithASmallModel(CliTest):
+class SmallModel(CliTest):
+    """A folder with a small model, data and run.toml."""
     @classmethod
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
@@ -161,6 +165,8 @@ class WithASmallModel(CliTest):
     def here(cls, *words, **more):
         return run(*words, folder=cls.folder, **more)
 
+
+class WithASmallModel(SmallModel):
     def test_dry_run_prints_a_file_that_says_the_same(self):
         first = self.accepted(self.here("train", "--config", "run.toml", "--run-dir", "dry", "--dry-run")).stdout
         self.assertIn("lr = 1e-04", first)
@@ -231,6 +237,180 @@ class WithASmallModel(CliTest):
     def test_debug_logits(self):
         self.refused(self.here("debug", "logits", "--hf-checkpoint", "model", "--tokens", "none", "--out", "o"), 2,
                      "none")
+
+
+def checkpoints(folder):
+    return sorted(path.name for path in folder.glob("iter_*"))
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def seal(checkpoint):
+    """Writes SHA256SUMS anew, as one would who wants to hide a change."""
+    names = sorted(path.name for path in checkpoint.iterdir() if path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (checkpoint / "SHA256SUMS").write_text("".join(lines))
+
+
+class RunFolders(SmallModel):
+    """What a start does with the folder of a run that is there already."""
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        made = cls.start("base", 3, "--save-interval", "1")
+        assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def start(cls, name, steps, *more):
+        return cls.here(*cls.words(name, steps), *more)
+
+    @staticmethod
+    def words(name, steps):
+        return ["train", "--config", "run.toml", "--eval-interval", "1", "--run-dir", name, "--num-rollout", str(steps)]
+
+    def copy(self, name):
+        return pathlib.Path(shutil.copytree(self.folder / "base", self.folder / name))
+
+    def unchanged(self, name, change, *parts, more=()):
+        """A start on a copy of the run, after `change`, is refused and writes nothing."""
+        run_dir = self.copy(name)
+        change(run_dir)
+        before = contents(run_dir)
+        self.refused(self.start(name, 4, *more), 2, *parts)
+        self.assertEqual(contents(run_dir), before)
+
+    def test_two_starts_on_one_folder(self):
+        with subprocess.Popen([PROGRAM, *self.words("long", 1000000)], cwd=self.folder, stderr=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL) as first:
+            try:
+                for _ in range(10 * SECONDS):
+                    if (self.folder / "long/ledger.jsonl").exists():
+                        break
+                    time.sleep(0.1)
+                self.refused(self.start("long", 4), 2, "--run-dir long", "another start")
+                self.refused(self.start("beside", 4, "--save", "long"), 2, "--save long", "another start")
+                self.assertFalse((self.folder / "beside").exists())
+                self.assertIsNone(first.poll())
+            finally:
+                first.kill()
+        self.accepted(self.start("long", 1))
+
+    def test_saves_at_the_interval(self):
+        self.accepted(self.start("interval", 5, "--save-interval", "2"))
+        self.assertEqual(checkpoints(self.folder / "interval"), ["iter_0000001", "iter_0000003", "iter_0000004"])
+
+    def test_a_checkpoint_under_another_name(self):
+        self.unchanged("renamed", lambda d: shutil.copytree(d / "iter_0000001", d / "iter_0000009"),
+                       "iter_0000009/state.json", "step 1", "step 9")
+
+    def test_a_changed_state(self):
+        for key, value in (("step", 1), ("optimizer_step", 400), ("ledger_records", 0), ("ledger_records", 6),
+                           ("ledger_sha256", "0" * 64)):
+            def change(run_dir, key=key, value=value):
+                path = run_dir / "iter_0000002/state.json"
+                path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+                seal(path.parent)
+            with self.subTest(key=key, value=value):
+                self.unchanged(f"state_{key}_{str(value)[:3]}", change, "iter_0000002/state.json")
+
+    def test_changed_tensors_and_config(self):
+        for name in ("optimizer.safetensors", "model.safetensors", "config.json"):
+            def change(run_dir, name=name):
+                path = run_dir / "iter_0000002" / name
+                data = bytearray(path.read_bytes())
+                data[-1] ^= 1
+                path.write_bytes(b"{}" if name == "config.json" else data)
+                seal(path.parent)
+            with self.subTest(name=name):
+                self.unchanged("changed_" + name, change, "iter_0000002/" + name)
+
+    def test_records_shorter_than_the_checkpoint(self):
+        def cut(name):
+            def change(run_dir):
+                lines = (run_dir / name).read_text().splitlines(keepends=True)
+                (run_dir / name).write_text("".join(lines[:-5]))
+            return change
+        self.unchanged("short_ledger", cut("ledger.jsonl"), "short_ledger/ledger.jsonl", "restore it")
+        self.unchanged("short_metrics", cut("metrics.jsonl"), "short_metrics/metrics.jsonl", "restore it")
+        self.unchanged("no_metrics", lambda d: (d / "metrics.jsonl").unlink(), "no_metrics/metrics.jsonl: has 0 lines")
+
+    def test_missing_samples_are_said(self):
+        run_dir = self.copy("no_samples")
+        (run_dir / "samples/rollout_0000001.jsonl").unlink()
+        (run_dir / "samples/eval_test_start.jsonl").unlink()
+        stderr = self.accepted(self.start("no_samples", 4)).stderr
+        self.assertIn("2 files", stderr)
+        self.assertIn("eval_test_start.jsonl", stderr)
+        self.copy("all_samples")
+        self.assertNotIn("missing", self.accepted(self.start("all_samples", 4)).stderr)
+
+    def test_load_without_a_checkpoint(self):
+        self.refused(self.start("unloaded", 4, "--load", "base/iter_0000002/"), 2, "--load base/iter_0000002/: is one",
+                     ": --load base")
+        self.refused(self.start("unloaded", 4, "--load", "model"), 2, "--load model", "holds no checkpoint")
+        run_dir = self.copy("all_damaged")
+        for checkpoint in run_dir.glob("iter_*"):
+            (checkpoint / "config.json").write_text("")
+        self.refused(self.start("unloaded", 4, "--load", "all_damaged"), 2, "holds no complete checkpoint")
+        self.assertFalse((self.folder / "unloaded").exists())
+
+    def adopted(self, name):
+        """The history of base, and nothing besides."""
+        self.accepted(self.start(name, 3, "--load", "base"))
+        base, copy = self.folder / "base", self.folder / name
+        self.assertEqual((copy / "ledger.jsonl").read_bytes(), (base / "ledger.jsonl").read_bytes())
+        self.assertEqual(contents(copy / "samples"), contents(base / "samples"))
+        lines = [len((self.folder / run / "metrics.jsonl").read_text().splitlines()) for run in ("base", name)]
+        self.assertEqual(lines[0], lines[1])
+        self.assertEqual(list((self.folder / name).rglob("*.tmp")), [])
+
+    def test_a_history_half_taken_over(self):
+        source = self.copy("source")
+        sample = source / "samples/rollout_0000002.jsonl"
+        text = sample.read_bytes()
+        sample.unlink()
+        sample.mkdir()
+        result = self.start("half", 3, "--load", "source")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertFalse((self.folder / "half/ledger.jsonl").exists())
+        sample.rmdir()
+        sample.write_bytes(text)
+        (self.folder / "half/ledger.jsonl.tmp").write_text("{")
+        (self.folder / "half/samples/rollout_0000001.jsonl.tmp").write_text("{")
+        self.adopted("half")
+
+    @unittest.skipUnless(shutil.which("strace"), "no strace")
+    def test_killed_while_the_history_is_taken_over(self):
+        for when in range(1, 30):
+            name = f"killed_{when}"
+            result = subprocess.run(["strace", "-f", "-o", "/dev/null", "-e", "trace=rename", "-e",
+                                     f"inject=rename:signal=KILL:when={when}", PROGRAM, *self.words(name, 3), "--load",
+                                     "base"], cwd=self.folder, capture_output=True, text=True, timeout=SECONDS)
+            if when == 1 and not (self.folder / name).exists():
+                self.skipTest("strace may not trace here: " + result.stderr)
+            with self.subTest(when=when):
+                self.adopted(name)
+            if result.returncode == 0:
+                return
+        self.fail("never came to its end")
+
+    def test_a_damaged_checkpoint_is_said_once(self):
+        run_dir = self.copy("damaged")
+        (run_dir / "iter_0000002/config.json").write_text("{}")
+        for more in ((), ("--save", "damaged/.")):
+            stderr = self.accepted(self.start("damaged", 2, *more)).stderr
+            self.assertEqual(stderr.count("is passed over"), 1, stderr)
+
+    def test_one_checkpoint_too_many_is_removed(self):
+        run_dir = self.copy("retained")
+        self.accepted(self.start("retained", 3, "--save-retain", "2"))
+        self.assertEqual(checkpoints(run_dir), ["iter_0000001", "iter_0000002"])
+        # A damaged one behind that of the run counts for nothing.
+        (run_dir / "iter_0000002/config.json").write_text("{}")
+        self.accepted(self.start("retained", 2, "--save-retain", "1"))
+        self.assertEqual(checkpoints(run_dir), ["iter_0000001", "iter_0000002"])
 
 
 if __name__ == "__main__":
