@@ -140,9 +140,15 @@ TEST(Batching, MicroBatchesCutLeavesConsistently) {
     const UpdatePlan plan = plan_update(request, config);
     EXPECT_EQ(plan.members.size(), 8U);  // the sample without a gradient counts, but is no member
     EXPECT_EQ(plan.total_tokens, 81);
-    LeafCursor cursor(plan, LeafCursor::Rows::kInput);
+    LeafCursor cursor(plan, LeafCursor::Rows::kInput, 1);
+    LeafCursor padded(plan, LeafCursor::Rows::kInput, 16);
+    int64_t padded_rows = 0;
     std::vector<int64_t> rows(3), begins(3), ends(3);
     for (const auto& members : plan.micro_batches) {
+      for (const model::LeafRows& leaf : padded.next(members)) {
+        EXPECT_EQ(leaf.begin % 16, 0);
+        padded_rows += leaf.end - leaf.begin;
+      }
       int64_t next = 0;
       for (const model::LeafRows& leaf : cursor.next(members)) {
         const size_t l = static_cast<size_t>(leaf.leaf);
@@ -155,6 +161,7 @@ TEST(Batching, MicroBatchesCutLeavesConsistently) {
       }
     }
     EXPECT_EQ(rows[0] + rows[1] + rows[2], 81 - 9 - 7);
+    EXPECT_EQ(padded_rows, 8 * 16);
     for (size_t l = 0; l < 3; ++l) {
       EXPECT_EQ(begins[l], 1);
       EXPECT_EQ(ends[l], 1);
