@@ -95,6 +95,18 @@ TEST(ConfigFile, EveryMistakeIsRefusedWithFileLineKeyAndRemedy) {
   }
 }
 
+TEST(ConfigFile, LongKeysAreRefusedBeforeTheyAreParsed) {
+  std::string dots = "a";
+  for (int i = 0; i < 100000; ++i) dots += ".a";
+  const std::string said = ": a key of more than 16 parts; keys are option names, in a table or in none";
+  EXPECT_EQ(error_of("lr = 1\n" + dots + " = 1\n"), "run.toml:2" + said);
+  EXPECT_EQ(error_of("# '\n[" + dots + "]\n"), "run.toml:2" + said);
+  EXPECT_EQ(error_of("input-key = \"\"\"\n\n\"\"\"\nx = {" + dots + " = 1}\n"), "run.toml:4" + said);
+  const std::string plain(100, '.');
+  EXPECT_EQ(error_of("input-key = \"" + plain + "\"  # " + plain + "\n"), "");
+  EXPECT_EQ(error_of("input-key =  + plain + \nrollout-stop = ['" + plain + "', \"" + plain + "\"]\n"), "");
+}
+
 TEST(ConfigFile, TheCommandLineWinsAndKeysOfOtherCommandsAreNamed) {
   const std::string path = std::filesystem::path(testing::TempDir()) / "lockstep_config_test.toml";
   ASSERT_TRUE(write_file_atomic(path,
