@@ -104,7 +104,8 @@ TEST(ConfigFile, LongKeysAreRefusedBeforeTheyAreParsed) {
   EXPECT_EQ(error_of("input-key = \"\"\"\n\n\"\"\"\nx = {" + dots + " = 1}\n"), "run.toml:4" + said);
   const std::string plain(100, '.');
   EXPECT_EQ(error_of("input-key = \"" + plain + "\"  # " + plain + "\n"), "");
-  EXPECT_EQ(error_of("input-key =  + plain + \nrollout-stop = ['" + plain + "', \"" + plain + "\"]\n"), "");
+  EXPECT_EQ(
+      error_of("input-key = '''" + plain + "'''\nrollout-stop = ['" + plain + "', \"" + plain + "\"]\n"), "");
 }
 
 TEST(ConfigFile, TheCommandLineWinsAndKeysOfOtherCommandsAreNamed) {
@@ -252,10 +253,11 @@ TEST(Describe, DefaultsRoundTripAndAreTheStructs) {
   EXPECT_EQ(describe(resolved(describe(config), kTrain, train_of)), describe(config));
   loop::TrainConfig plain;
   plain.hf_checkpoint = "m", plain.prompt.path = "d", plain.rm_type = "math", plain.num_rollout = 3,
-  plain.run_dir = "r", plain.global_batch_size = 256;
+  plain.run_dir = "r", plain.global_batch_size = 256, plain.machine.device.device = "auto";
   EXPECT_EQ(describe(config), describe(plain));
   loop::SftConfig sft;
-  sft.hf_checkpoint = "m", sft.prompt.path = "d", sft.num_steps = 3, sft.run_dir = "r";
+  sft.hf_checkpoint = "m", sft.prompt.path = "d", sft.num_steps = 3, sft.run_dir = "r",
+  sft.machine.device.device = "auto";
   EXPECT_EQ(describe(resolved(least, kSft, resolve_sft)), describe(sft));
 }
 
