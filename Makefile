@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 CXX_LAUNCHER := $(shell command -v ccache >/dev/null 2>&1 && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 CMAKE_ARGS ?=
 
-.PHONY: help deps deps-dev build demo test format format-check lint layers test-matrix test-gpu bench bench-gpu golden sanitize fuzz test-interop clean
+.PHONY: help deps deps-dev configure build program demo test format format-check lint layers test-matrix test-gpu bench bench-gpu golden sanitize fuzz test-interop clean
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
@@ -15,13 +15,21 @@ deps: ## install what building and testing need (apt; root or sudo)
 deps-dev: ## also formatters, linters, a second compiler, benchmarks
 	@tools/install_deps.sh dev
 
-build: deps ## configure and build everything; the program is build/lockstep
+configure: deps
 	@cmake -S . -B $(BUILD) -G Ninja $(CXX_LAUNCHER) $(CMAKE_ARGS) > $(BUILD).cmake.log 2>&1 || { cat $(BUILD).cmake.log; exit 1; }
 	@rm -f $(BUILD).cmake.log
-	@cmake --build $(BUILD) -j $(JOBS)
-	@if [ -x $(BUILD)/src/lockstep ]; then ln -f $(BUILD)/src/lockstep $(BUILD)/lockstep 2>/dev/null || cp $(BUILD)/src/lockstep $(BUILD)/lockstep; fi
 
-demo: build ## the whole story in three minutes
+LINK_PROGRAM = if [ -x $(BUILD)/src/lockstep ]; then ln -f $(BUILD)/src/lockstep $(BUILD)/lockstep 2>/dev/null || cp $(BUILD)/src/lockstep $(BUILD)/lockstep; fi
+
+build: configure ## configure and build everything; the program is build/lockstep
+	@cmake --build $(BUILD) -j $(JOBS)
+	@$(LINK_PROGRAM)
+
+program: configure ## configure and build the program alone, without the tests
+	@cmake --build $(BUILD) -j $(JOBS) --target lockstep
+	@$(LINK_PROGRAM)
+
+demo: program ## the whole story in three minutes
 	@$(BUILD)/lockstep demo
 
 test: build layers ## unit tests and whole runs

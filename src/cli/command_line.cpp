@@ -25,11 +25,13 @@ std::string unknown_option(const std::string& name, CommandSet command) {
     others += (others.empty() ? "" : ", ") + std::string(other.name);
   }
   if (!others.empty()) {
-    return fmt::format("--{}: not an option of {}; it belongs to {}", name, command_of(command).name, others);
+    return fmt::format("--{}: not an option of {}; it belongs to {}", shown(name), command_of(command).name,
+                       others);
   }
   const Option* near = nearest_option(name, command);
-  if (near != nullptr) return fmt::format("--{}: unknown option; did you mean --{}?", name, near->name);
-  return fmt::format("--{}: unknown option; see `lockstep {} --help`", name, command_of(command).name);
+  if (near != nullptr)
+    return fmt::format("--{}: unknown option; did you mean --{}?", shown(name), near->name);
+  return fmt::format("--{}: unknown option; see `lockstep {} --help`", shown(name), command_of(command).name);
 }
 
 // One pass over the words after the command's name.
@@ -48,7 +50,7 @@ class Parser {
       } else if (is_option(word)) {
         LOCKSTEP_RETURN_IF_ERROR(parse_option(word, out));
       } else if (word.size() > 1 && word[0] == '-') {
-        return invalid("{}: unknown option; options begin with two dashes", word);
+        return invalid("{}: unknown option; options begin with two dashes", shown(word));
       } else {
         out->words.push_back(word);
       }
@@ -130,7 +132,7 @@ Result<CommandSet> find_command(const std::vector<std::string>& words, size_t* n
   }
   names.insert(names.end(), {"help", "debug"});
   const std::string near = nearest_name(name, names);
-  return invalid("{}: unknown command; {}", name,
+  return invalid("{}: unknown command; {}", shown(name),
                  near.empty() ? "`lockstep` alone lists the commands" : "did you mean " + near + "?");
 }
 
@@ -148,7 +150,8 @@ Status check_words(const Invocation& invocation) {
   const auto found = static_cast<int>(invocation.words.size());
   if (found > command.max_words) {
     return invalid("{}: unexpected word; usage: lockstep {} {}",
-                   invocation.words[static_cast<size_t>(command.max_words)], command.name, command.usage);
+                   shown(invocation.words[static_cast<size_t>(command.max_words)]), command.name,
+                   command.usage);
   }
   if (found < command.min_words) return invalid("usage: lockstep {} {}", command.name, command.usage);
   return ok_status();
@@ -192,7 +195,7 @@ Result<bool> parse_front(const std::vector<std::string>& words, Invocation* out)
     return true;
   }
   if (first[0] == '-')
-    return invalid("{}: unknown option; a command comes first: lockstep COMMAND ...", first);
+    return invalid("{}: unknown option; a command comes first: lockstep COMMAND ...", shown(first));
   return false;
 }
 

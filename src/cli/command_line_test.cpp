@@ -100,7 +100,8 @@ TEST(OptionTable, TakesTheWholeLaunchScript) {
   std::vector<std::string> warnings;
   const auto config = resolve_train(invocation.values, &warnings);
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(warnings, std::vector<std::string>{});
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].rfind("--use-kl-loss: no effect, for --kl-loss-coef is 0", 0), 0U) << warnings[0];
   EXPECT_EQ(config.value().num_rollout, 100);
   EXPECT_EQ(config.value().update.loss.eps_clip_high, 0.28);
   EXPECT_EQ(config.value().eval.sampling.top_k, 1);
@@ -164,11 +165,41 @@ TEST(CommandLine, ErrorsNameTheOptionAndTheRemedy) {
   EXPECT_NE(error_of("train --hf-checkpoint m").find("is required"), std::string::npos);
   EXPECT_EQ(error_of({"train", "--hf-checkpoint", ""}),
             "lockstep train: --hf-checkpoint: is empty; give DIR or leave the option out");
-  EXPECT_EQ(error_of({"train", "--input-key", "a\xff"}), "lockstep train: --input-key: 'a\xff' is not UTF-8");
+  EXPECT_EQ(error_of({"train", "--input-key", "a\xff"}),
+            "lockstep train: --input-key: 'a\\xff' is not UTF-8");
+}
+
+TEST(CommandLine, WordsAreShownShortAndAsUtf8) {
+  const std::string least = kLeast;
+  EXPECT_LT(error_of(least + "--" + std::string(100000, 'x')).size(), 200U);
+  EXPECT_LT(error_of(std::string(100000, 'x')).size(), 200U);
+  EXPECT_LT(error_of(least + std::string(100000, 'x')).size(), 200U);
+  for (const char* words : {"train --a\xff", "tr\xff", "-\xff", "train -\xff"}) {
+    const std::string message = error_of(std::string(words));
+    EXPECT_NE(message.find("\\xff"), std::string::npos) << message;
+    EXPECT_TRUE(is_utf8(message));
+  }
+  std::string wide = "x";
+  for (int i = 0; i < 50; ++i) wide += "\xc3\xa4";
+  EXPECT_TRUE(is_utf8(shown(wide)));
+}
+
+TEST(CommandLine, OutOfMemoryNamesWhatTheCommandHas) {
+  for (const Command& command : all_commands()) {
+    const std::vector<std::string> words = split(out_of_memory_text("lockstep " + std::string(command.name)));
+    for (std::string word : words) {
+      if (word[0] == '(') word.erase(0, 1);
+      if (word.back() == ';') word.pop_back();
+      if (word.rfind("--", 0) != 0) continue;
+      EXPECT_NE(find_option(word.substr(2), command.bit), nullptr) << command.name << " " << word;
+    }
+  }
 }
 
 TEST(CommandLine, ForeignValuesThatAskForMoreAreRefused) {
   const std::string least = kLeast;
+  EXPECT_NE(error_of(least + "--gemm vendor").find("vendor libraries are not in this release"),
+            std::string::npos);
   EXPECT_EQ(error_of(least + "--tensor-model-parallel-size 2"),
             "lockstep train: --tensor-model-parallel-size: '2' is refused, only 1 is taken: one process "
             "computes the "

@@ -42,7 +42,8 @@ Status command_sft(const Invocation& invocation) {
   LOCKSTEP_ASSIGN_OR_RETURN(const loop::SftConfig config, resolve_sft(invocation.values));
   LOCKSTEP_RETURN_IF_ERROR(check_names(invocation.values, ""));
   if (!invocation.values.flag("dry-run")) return loop::run_sft(config);
-  print(describe(config));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string memory, loop::sft_memory_text(config));
+  print(describe(config) + "\n" + memory);
   return ok_status();
 }
 
@@ -50,7 +51,8 @@ Status command_eval(const Invocation& invocation) {
   LOCKSTEP_ASSIGN_OR_RETURN(const loop::EvalCommandConfig config, resolve_eval(invocation.values));
   LOCKSTEP_RETURN_IF_ERROR(check_names(invocation.values, config.rm_type));
   if (!invocation.values.flag("dry-run")) return loop::run_eval(config);
-  print(describe(config));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string memory, loop::eval_memory_text(config));
+  print(describe(config) + "\n" + memory);
   return ok_status();
 }
 
@@ -58,7 +60,8 @@ Status command_generate(const Invocation& invocation) {
   LOCKSTEP_ASSIGN_OR_RETURN(const loop::GenerateConfig config, resolve_generate(invocation.values));
   LOCKSTEP_RETURN_IF_ERROR(check_names(invocation.values, ""));
   if (!invocation.values.flag("dry-run")) return loop::run_generate(config);
-  print(describe(config));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string memory, loop::generate_memory_text(config));
+  print(describe(config) + "\n" + memory);
   return ok_status();
 }
 

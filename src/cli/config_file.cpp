@@ -57,6 +57,40 @@ std::string type_text(const toml::node& node) {
   }
 }
 
+// The line of the first key or table name of more parts than `most`, or 0. The parser, and what frees its
+// tables, recurse for every part; it bounds values itself.
+int64_t line_of_long_key(std::string_view text, int most) {
+  int64_t line = 1;
+  int dots = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      const bool block = text.substr(i, 3) == std::string(3, c);
+      const size_t quote = block ? 3 : 1;
+      for (i += quote; i < text.size(); ++i) {
+        if (text[i] == '\n' && !block) break;  // not closed: the parser says so
+        if (text[i] == '\n') ++line;
+        if (text[i] == '\\' && c == '"') {
+          ++i;
+          if (i < text.size() && text[i] == '\n') ++line;
+        } else if (text.substr(i, quote) == std::string(quote, c)) {
+          i += quote - 1;
+          break;
+        }
+      }
+      if (i < text.size() && text[i] == '\n') --i;
+    } else if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '.') {
+      if (++dots >= most) return line;
+    } else if (c == '\n' || std::string_view("=,[]{}").find(c) != std::string_view::npos) {
+      dots = 0;
+      if (c == '\n') ++line;
+    }
+  }
+  return 0;
+}
+
 class Reader {
  public:
   Reader(const std::string& source, Values* values) : source_(source), values_(values) {}
@@ -232,6 +266,11 @@ class Reader {
 
 Status read_config_text(std::string_view text, const std::string& source, Values* values,
                         std::vector<std::string>* notes) {
+  constexpr int kMostParts = 16;
+  if (const int64_t line = line_of_long_key(text, kMostParts); line > 0) {
+    return invalid("{}:{}: a key of more than {} parts; keys are option names, in a table or in none", source,
+                   line, kMostParts);
+  }
   toml::table root;
   try {
     root = toml::parse(text, source);

@@ -95,6 +95,19 @@ TEST(ConfigFile, EveryMistakeIsRefusedWithFileLineKeyAndRemedy) {
   }
 }
 
+TEST(ConfigFile, LongKeysAreRefusedBeforeTheyAreParsed) {
+  std::string dots = "a";
+  for (int i = 0; i < 100000; ++i) dots += ".a";
+  const std::string said = ": a key of more than 16 parts; keys are option names, in a table or in none";
+  EXPECT_EQ(error_of("lr = 1\n" + dots + " = 1\n"), "run.toml:2" + said);
+  EXPECT_EQ(error_of("# '\n[" + dots + "]\n"), "run.toml:2" + said);
+  EXPECT_EQ(error_of("input-key = \"\"\"\n\n\"\"\"\nx = {" + dots + " = 1}\n"), "run.toml:4" + said);
+  const std::string plain(100, '.');
+  EXPECT_EQ(error_of("input-key = \"" + plain + "\"  # " + plain + "\n"), "");
+  EXPECT_EQ(
+      error_of("input-key = '''" + plain + "'''\nrollout-stop = ['" + plain + "', \"" + plain + "\"]\n"), "");
+}
+
 TEST(ConfigFile, TheCommandLineWinsAndKeysOfOtherCommandsAreNamed) {
   const std::string path = std::filesystem::path(testing::TempDir()) / "lockstep_config_test.toml";
   ASSERT_TRUE(write_file_atomic(path,
@@ -240,10 +253,11 @@ TEST(Describe, DefaultsRoundTripAndAreTheStructs) {
   EXPECT_EQ(describe(resolved(describe(config), kTrain, train_of)), describe(config));
   loop::TrainConfig plain;
   plain.hf_checkpoint = "m", plain.prompt.path = "d", plain.rm_type = "math", plain.num_rollout = 3,
-  plain.run_dir = "r", plain.global_batch_size = 256;
+  plain.run_dir = "r", plain.global_batch_size = 256, plain.machine.device.device = "auto";
   EXPECT_EQ(describe(config), describe(plain));
   loop::SftConfig sft;
-  sft.hf_checkpoint = "m", sft.prompt.path = "d", sft.num_steps = 3, sft.run_dir = "r";
+  sft.hf_checkpoint = "m", sft.prompt.path = "d", sft.num_steps = 3, sft.run_dir = "r",
+  sft.machine.device.device = "auto";
   EXPECT_EQ(describe(resolved(least, kSft, resolve_sft)), describe(sft));
 }
 

@@ -132,6 +132,18 @@ std::string version_text() {
                      numerics::kNumericsVersion);
 }
 
+std::string out_of_memory_text(std::string_view prefix) {
+  const std::string dry_run = " (--dry-run prints what it takes)";
+  if (prefix == "lockstep train")
+    return "out of memory; lower --max-tokens-per-gpu or --max-running-requests" + dry_run;
+  if (prefix == "lockstep sft") return "out of memory; lower --max-tokens-per-gpu" + dry_run;
+  if (prefix == "lockstep eval" || prefix == "lockstep generate")
+    return "out of memory; lower --max-running-requests or --max-total-tokens" + dry_run;
+  if (prefix == "lockstep init")
+    return "out of memory; --model-config describes a model too large for this machine";
+  return "out of memory; close other programs or use a larger machine";
+}
+
 std::string overview() {
   return "Reinforcement-learning post-training whose runs are pure functions of their inputs.\n\n" +
          fmt::format("usage: lockstep COMMAND [options]\n\n{}", commands_table(false)) +

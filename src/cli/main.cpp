@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/values.h"
 #include "core/device_error.h"
 #include "core/log.h"
 #include "device/cpu/isa.h"
@@ -58,10 +59,18 @@ Status run(const std::vector<std::string>& words, const std::string& program, st
   return status.ok() ? written : status;
 }
 
-// One line, whatever stands in the names and values it quotes.
+// One line of UTF-8, whatever stands in the names and values it quotes.
 std::string one_line(const std::string& message) {
+  const bool utf8 = is_utf8(message);
   std::string out;
-  for (const char c : message) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+  for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80 && !utf8) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += byte < 0x20 || byte == 0x7f ? ' ' : c;
+    }
+  }
   return out;
 }
 
@@ -71,9 +80,7 @@ int guarded(const std::vector<std::string>& words, const std::string& program) {
   try {
     status = run(words, program, &prefix);
   } catch (const std::bad_alloc&) {
-    status = stopped(
-        "out of memory; lower --max-tokens-per-gpu or --max-running-requests (--dry-run prints what a "
-        "run takes)");
+    status = stopped("{}", out_of_memory_text(prefix));
   } catch (const DeviceError& error) {
     status = stopped("{}", error.what());
   } catch (const std::exception& error) {

@@ -90,6 +90,8 @@ std::vector<Option> engines() {
   all.push_back(ignored("transformer-impl", machine, kernels));
   all.push_back(ignored("train-backend", machine, "the trainer is Lockstep's own"));
   all.push_back(ignored("megatron-to-hf-mode", machine, "checkpoints are Hugging Face folders as they are"));
+  all.push_back(
+      refused("gemm", machine, "products are Lockstep's own; vendor libraries are not in this release"));
   all.push_back(ignored_flag("use-wandb", Group::kRun, wandb));
   for (const char* name : {"wandb-host", "wandb-team", "wandb-project", "wandb-group", "wandb-*"}) {
     all.push_back(ignored(name, Group::kRun, wandb));

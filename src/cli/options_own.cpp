@@ -88,7 +88,8 @@ std::vector<Option> rollout() {
       int_option({"rollout-seed", kPrompts | kInit | kDemo, group, Role::kIdentity}, "42", at_least(0),
                  "all randomness follows from it"),
       text_option({"rm-type", kTrain | kEval, Group::kReward, Role::kIdentity}, "NAME", "",
-                  "gsm8k, math, f1, dapo, or boxed_NAME: the content of the last box goes to NAME"),
+                  "gsm8k, math, f1, dapo, or boxed_gsm8k, boxed_math, boxed_f1: the content of the last box "
+                  "is graded"),
   };
 }
 
@@ -203,7 +204,7 @@ std::vector<Option> command_options() {
       required(text_option({"tokenizer", kDebugTokenize | kDebugTemplate, group, Role::kPath}, "DIR", "",
                            "folder of tokenizer.json and tokenizer_config.json")),
       required(text_option({"rm-type", kDebugGrade, group, Role::kIdentity}, "NAME", "",
-                           "gsm8k, math, f1, dapo, or boxed_NAME")),
+                           "gsm8k, math, f1, dapo, boxed_gsm8k, boxed_math or boxed_f1")),
       required(text_option({"tokens", kDebugLogits, group, Role::kPath}, "FILE", "",
                            "safetensors with `tokens`, int32 or int64 [B, T]")),
       flag_option({"grads", kDebugLogits, group, Role::kFree}, false,

@@ -10,7 +10,10 @@
 namespace lockstep::cli {
 namespace {
 
-loop::PromptConfig prompt_of(const Values& values) {
+constexpr char kWantsGrader[] =
+    "--rm-type NAME: is required; gsm8k, math, f1, dapo, boxed_gsm8k, boxed_math or boxed_f1";
+
+Result<loop::PromptConfig> prompt_of(const Values& values) {
   loop::PromptConfig prompt;
   if (find_option("prompt-data", values.command()) != nullptr) prompt.path = values.text("prompt-data");
   prompt.input_key = values.text("input-key");
@@ -19,6 +22,10 @@ loop::PromptConfig prompt_of(const Values& values) {
   if (values.given("prompt-suffix")) prompt.prompt_suffix = values.text("prompt-suffix");
   prompt.max_prompt_len = values.integer("rollout-max-prompt-len");
   prompt.safe_control_tokens = values.text("control-tokens") == "safe";
+  if (prompt.safe_control_tokens && !prompt.apply_chat_template) {
+    return invalid("{}: safe has no effect without --apply-chat-template; add it or leave this out",
+                   values.where("control-tokens"));
+  }
   return prompt;
 }
 
@@ -231,12 +238,11 @@ Result<loop::TrainConfig> resolve_train(const Values& values, std::vector<std::s
   config.hf_checkpoint = values.text("hf-checkpoint");
   LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.ref_load = values.text("ref-load");
-  config.prompt = prompt_of(values);
+  LOCKSTEP_ASSIGN_OR_RETURN(config.prompt, prompt_of(values));
   config.rollout_shuffle = values.flag("rollout-shuffle");
   config.data_order = values.text("data-order");
   config.rm_type = values.text("rm-type");
-  if (config.rm_type.empty())
-    return invalid("--rm-type NAME: is required; gsm8k, math, f1, dapo or boxed_NAME");
+  if (config.rm_type.empty()) return invalid(kWantsGrader);
   config.num_rollout = values.integer("num-rollout");
   config.rollout_batch_size = values.integer("rollout-batch-size");
   config.n_samples_per_prompt = values.integer("n-samples-per-prompt");
@@ -266,6 +272,11 @@ Result<loop::TrainConfig> resolve_train(const Values& values, std::vector<std::s
   config.load = values.text("load");
   config.save_interval = values.integer("save-interval");
   config.save_retain = values.integer("save-retain");
+  if (values.flag("use-kl-loss") && config.update.loss.kl_loss_coef == 0) {
+    warnings->push_back(fmt::format(
+        "{}: no effect, for --kl-loss-coef is 0: no reference model is read and no KL is computed",
+        values.where("use-kl-loss")));
+  }
   warn_about(config, warnings);
   return config;
 }
@@ -274,7 +285,7 @@ Result<loop::SftConfig> resolve_sft(const Values& values) {
   loop::SftConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
   LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
-  config.prompt = prompt_of(values);
+  LOCKSTEP_ASSIGN_OR_RETURN(config.prompt, prompt_of(values));
   config.shuffle = values.flag("rollout-shuffle");
   config.data_order = values.text("data-order");
   config.num_steps = values.integer("num-rollout");
@@ -296,10 +307,9 @@ Result<loop::EvalCommandConfig> resolve_eval(const Values& values) {
   loop::EvalCommandConfig config;
   config.hf_checkpoint = values.text("hf-checkpoint");
   LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
-  config.prompt = prompt_of(values);
+  LOCKSTEP_ASSIGN_OR_RETURN(config.prompt, prompt_of(values));
   config.rm_type = values.text("rm-type");
-  if (config.rm_type.empty())
-    return invalid("--rm-type NAME: is required; gsm8k, math, f1, dapo or boxed_NAME");
+  if (config.rm_type.empty()) return invalid(kWantsGrader);
   LOCKSTEP_ASSIGN_OR_RETURN(config.eval, eval_of(values));
   if (config.eval.data.empty()) return invalid("--eval-prompt-data NAME FILE ...: is required");
   config.seed = static_cast<uint64_t>(values.integer("rollout-seed"));
@@ -313,7 +323,7 @@ Result<loop::GenerateConfig> resolve_generate(const Values& values) {
   config.hf_checkpoint = values.text("hf-checkpoint");
   LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.prompts = values.texts("prompt");
-  config.prompt = prompt_of(values);
+  LOCKSTEP_ASSIGN_OR_RETURN(config.prompt, prompt_of(values));
   if (config.prompts.empty() == config.prompt.path.empty()) {
     return invalid("--prompt TEXT ... or --prompt-data FILE: give {}",
                    config.prompts.empty() ? "one of them" : "only one of them");
@@ -357,7 +367,6 @@ Status check_model_facts(const Values& values) {
   for (const auto& [name, value] : values.all_given()) {
     const Option* option = find_option(name, values.command());
     if (option == nullptr || option->role != Role::kStated) continue;
-    if (option->kind == Kind::kFlag && !value.flag) continue;
     if (path.empty()) {
       path = join_path(values.text("hf-checkpoint"), "config.json");
       LOCKSTEP_ASSIGN_OR_RETURN(json_text, read_file(path));
@@ -367,7 +376,13 @@ Status check_model_facts(const Values& values) {
     const std::string stated = equals != std::string::npos  ? option->target.substr(equals + 1)
                                : option->kind == Kind::kInt ? std::to_string(value.integer)
                                                             : real_text(value.real);
-    LOCKSTEP_RETURN_IF_ERROR(model::check_stated_value(json_text, path, value.where, key, stated));
+    const Status same = model::check_stated_value(json_text, path, value.where, key, stated);
+    if (option->kind != Kind::kFlag || value.flag) {
+      LOCKSTEP_RETURN_IF_ERROR(same);
+    } else if (same.ok()) {
+      return invalid("{}: the checkpoint says {} = {} ({}); remove the option or use the model it describes",
+                     value.where, key, stated, path);
+    }
   }
   return ok_status();
 }

@@ -71,6 +71,11 @@ TEST(Resolve, ChecksThatConcernTwoOptions) {
   EXPECT_NE(error_of("admission = \"shuffle:\"\n"), "");
 }
 
+TEST(Resolve, SafeControlTokensNeedATemplate) {
+  EXPECT_NE(error_of("control-tokens = \"safe\"\n").find("--apply-chat-template"), std::string::npos);
+  EXPECT_EQ(error_of("control-tokens = \"safe\"\napply-chat-template = true\n"), "");
+}
+
 TEST(Resolve, DefaultsThatFollowOtherOptions) {
   const loop::TrainConfig plain = train_of("");
   EXPECT_EQ(plain.global_batch_size, 256);
@@ -108,6 +113,8 @@ TEST(Resolve, WarnsOfRunsThatLearnNothing) {
   EXPECT_EQ(warnings_of("n-samples-per-prompt = 1\ndisable-rewards-normalization = true\n").size(), 0U);
   EXPECT_EQ(warnings_of("rollout-temperature = 0\n").size(), 1U);
   EXPECT_EQ(warnings_of("adam-eps = 1e-11\n").size(), 1U);
+  EXPECT_EQ(warnings_of("use-kl-loss = true\n").size(), 1U);
+  EXPECT_EQ(warnings_of("use-kl-loss = true\nkl-loss-coef = 0.1\n").size(), 0U);
   EXPECT_EQ(warnings_of("eval-prompt-data = [\"a\", \"x\"]\n").size(), 1U);
 }
 
@@ -148,6 +155,13 @@ TEST(ModelFacts, AScriptForAnotherModelIsRefused) {
   EXPECT_NE(check({"--norm-epsilon", "1e-5"}), "");
   EXPECT_NE(check({"--rotary-base", "10000"}), "");
   EXPECT_NE(check({"--untie-embeddings-and-output-weights"}), "");
+  EXPECT_NE(check({"--no-swiglu"}).find("--no-swiglu: the checkpoint says hidden_act = silu"),
+            std::string::npos);
+  EXPECT_EQ(check({"--no-untie-embeddings-and-output-weights"}), "");
+  ASSERT_TRUE(write_file_atomic(join_path(folder, "config.json"), R"({"num_hidden_layers": 24})").ok());
+  EXPECT_EQ(check({"--swiglu", "--untie-embeddings-and-output-weights"}), "") << "the defaults of the format";
+  EXPECT_NE(check({"--no-untie-embeddings-and-output-weights"}).find("tie_word_embeddings = false"),
+            std::string::npos);
   EXPECT_NE(check({"--hidden-size", "896"}), "") << "a key that is not there states nothing";
   std::filesystem::remove_all(folder);
 }

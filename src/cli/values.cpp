@@ -10,20 +10,6 @@
 namespace lockstep::cli {
 namespace {
 
-// Text as it may stand in a one-line message: controls and quotes escaped, not longer than a line.
-std::string shown(std::string_view text) {
-  constexpr size_t kLongest = 80;
-  std::string out;
-  for (const char c : text.substr(0, kLongest)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + (text.size() > kLongest ? "..." : "");
-}
-
 std::string kind_text(const Option& option) {
   switch (option.kind) {
     case Kind::kFlag:
@@ -71,6 +57,23 @@ Status check_fixed(const Option& option, const std::string& text, bool same, con
 }
 
 }  // namespace
+
+std::string shown(std::string_view text) {
+  constexpr size_t kLongest = 80;
+  size_t end = std::min(text.size(), kLongest);
+  const bool utf8 = is_utf8(text);
+  while (utf8 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  std::string out;
+  for (const char c : text.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + (end < text.size() ? "..." : "");
+}
 
 std::string real_text(double value) {
   char buffer[64];

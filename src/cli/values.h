@@ -36,6 +36,8 @@ std::string real_text(double value);
 Result<double> parse_real(std::string_view text);
 Result<int64_t> parse_integer(std::string_view text);
 bool is_utf8(std::string_view text);
+// Text as it may stand in a one-line message: controls and bytes that are no UTF-8 escaped, at most 80 bytes.
+std::string shown(std::string_view text);
 
 // Values of one command. Getters fall back to the option's default; asking for an option the command does not
 // have is a bug.

@@ -1,16 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
 #include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/file.h"
+#include "core/nesting.h"
 #include "core/sha256.h"
 #include "core/suggest.h"
 
 namespace lockstep {
 namespace {
+
+TEST(Nesting, CountsOutsideStrings) {
+  EXPECT_FALSE(nests_deeper("[[1],[2],{\"a\":3}]", 2));
+  EXPECT_TRUE(nests_deeper("[[1],[[2]]]", 2));
+  EXPECT_FALSE(nests_deeper("[\"[[[\\\"{{{\"]", 1));
+  EXPECT_TRUE(nests_deeper("[\"a\\\\\",[", 1));
+  EXPECT_FALSE(nests_deeper("\"[[", 1));
+}
+
+TEST(File, AFailedAtomicWriteLeavesNothing) {
+  const std::string folder = ::testing::TempDir() + "lockstep_atomic_" + std::to_string(getpid());
+  ASSERT_TRUE(make_directories(folder + "/is_a_folder/x").ok());
+  EXPECT_FALSE(write_file_atomic(folder + "/is_a_folder", "text").ok());
+  EXPECT_FALSE(path_exists(folder + "/is_a_folder.tmp"));
+  EXPECT_TRUE(remove_all(folder).ok());
+}
 
 TEST(Sha256, MatchesFips180Vectors) {
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

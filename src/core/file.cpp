@@ -136,9 +136,11 @@ Status rename_path(const std::string& from, const std::string& to) {
 Status write_file_atomic(const std::string& path, std::string_view contents) {
   const std::string temporary = path + ".tmp";
   LOCKSTEP_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::open(temporary));
-  LOCKSTEP_RETURN_IF_ERROR(writer.write(contents));
-  LOCKSTEP_RETURN_IF_ERROR(writer.close());
-  return rename_path(temporary, path);
+  Status status = writer.write(contents);
+  if (status.ok()) status = writer.close();
+  if (status.ok()) status = rename_path(temporary, path);
+  if (!status.ok()) ::unlink(temporary.c_str());
+  return status;
 }
 
 Result<int64_t> free_space_bytes(const std::string& path) {

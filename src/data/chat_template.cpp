@@ -20,7 +20,10 @@ Result<ChatTemplate> ChatTemplate::of(const Tokenizer& tokenizer) {
         "the tokenizer has no chat template; add one to tokenizer_config.json or run without "
         "--apply-chat-template");
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(ChatTemplate result, parse(tokenizer.chat_template()));
+  Result<ChatTemplate> parsed = parse(tokenizer.chat_template());
+  if (!parsed.ok()) return parsed.status().with_context(tokenizer.chat_template_file());
+  ChatTemplate result = std::move(parsed).value();
+  result.file_ = tokenizer.chat_template_file();
   for (const auto& [name, text] : tokenizer.special_tokens()) result.defaults_.set(name, Value::string(text));
   return result;
 }
@@ -37,7 +40,9 @@ Result<std::string> ChatTemplate::render(const Value& messages, bool add_generat
 }
 
 Result<std::string> ChatTemplate::render_with(const ValueMap& variables) const {
-  return JinjaEvaluator(variables).render(*root_);
+  Result<std::string> text = JinjaEvaluator(variables).render(*root_);
+  if (!text.ok() && !file_.empty()) return text.status().with_context(file_);
+  return text;
 }
 
 }  // namespace lockstep::data

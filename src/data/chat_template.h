@@ -25,7 +25,7 @@ class ChatTemplate {
   static Result<ChatTemplate> of(const Tokenizer& tokenizer);
 
   // `messages`: a list of maps with role and content. `extra` adds variables (tools, enable_thinking, ...)
-  // and overrides the rest. Errors name the template's line.
+  // and overrides the rest. Errors name the template's file and line.
   Result<std::string> render(const Value& messages, bool add_generation_prompt,
                              const ValueMap& extra = {}) const;
   // With these variables and nothing else.
@@ -34,6 +34,7 @@ class ChatTemplate {
  private:
   std::shared_ptr<const JinjaNode> root_;
   ValueMap defaults_;
+  std::string file_;  // for errors; "": not from a file
 };
 
 }  // namespace lockstep::data

@@ -124,6 +124,25 @@ TEST(Debug, TokenizeAnswersLineByLine) {
   EXPECT_FALSE(debug_tokenize("/nowhere", in, out).ok());
 }
 
+TEST(Debug, NothingOfALineIsIgnored) {
+  const auto answer = [](const std::string& line, bool chat) {
+    std::istringstream in(line);
+    std::ostringstream out;
+    const std::string folder = large_test_data("qwen2.5-tokenizer");
+    EXPECT_TRUE((chat ? debug_template(folder, in, out) : debug_tokenize(folder, in, out)).ok());
+    return out.str();
+  };
+  EXPECT_NE(answer(R"({"text":"a","add_special_tokens":"yes"})", false).find("not true or false"),
+            std::string::npos);
+  EXPECT_NE(answer(R"({"text":"a","ids":[1]})", false).find("give one"), std::string::npos);
+  EXPECT_NE(answer(R"({"text":"a","add_special_token":true})", false).find("unknown key"), std::string::npos);
+  EXPECT_NE(answer(R"({"ids":[1],"add_special_tokens":true})", false).find("not for"), std::string::npos);
+  EXPECT_NE(answer(R"({"ids":"a"})", false).find("ids is str"), std::string::npos);
+  EXPECT_NE(answer(R"({"text":"a","add_special_tokens":true})", false).find("{\"ids\":["), std::string::npos);
+  EXPECT_NE(answer(R"({"messages":[],"add_generation_prompt":"no"})", true).find("not true or false"),
+            std::string::npos);
+}
+
 TEST(Debug, TemplateAnswersLineByLine) {
   std::istringstream in(
       "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"}],\"add_generation_prompt\":true}\n{"

@@ -52,20 +52,43 @@ Result<int64_t> answer_all(std::istream& in, std::ostream& out, const Answer& an
   return bad_lines;
 }
 
+// The boolean of an optional key; false without it.
+Result<bool> optional_flag(const Value& question, const char* key) {
+  const Value* value = question.find(key);
+  if (value == nullptr) return false;
+  if (!value->is_bool()) return invalid("{} is {}, not true or false", key, value->type());
+  return value->as_bool();
+}
+
+Status check_tokenize_keys(const Value& question) {
+  if (question.find("text") == nullptr && question.find("ids") == nullptr)
+    return invalid("the line has neither \"text\" nor \"ids\"");
+  for (const auto& [key, value] : question.as_map().entries()) {
+    if (key != "text" && key != "ids" && key != "add_special_tokens") {
+      return invalid("unknown key {}; a line has text (and add_special_tokens) or ids",
+                     to_json(Value::string(key)));
+    }
+  }
+  if (question.find("ids") == nullptr) return ok_status();
+  if (question.find("text") != nullptr) return invalid("the line has both \"text\" and \"ids\"; give one");
+  if (question.find("add_special_tokens") == nullptr) return ok_status();
+  return invalid("add_special_tokens is for \"text\", not for \"ids\"");
+}
+
 Result<Value> tokenize(const Tokenizer& tokenizer, const Value& question) {
+  LOCKSTEP_RETURN_IF_ERROR(check_tokenize_keys(question));
   ValueMap answer;
   if (const Value* text = question.find("text"); text != nullptr) {
     if (!text->is_string()) return invalid("text is {}, not a text", text->type());
-    const Value* special = question.find("add_special_tokens");
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool special, optional_flag(question, "add_special_tokens"));
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                              special != nullptr && special->truthy()
-                                  ? tokenizer.encode_with_post_processor(text->as_string())
-                                  : tokenizer.try_encode(text->as_string()));
+                              special ? tokenizer.encode_with_post_processor(text->as_string())
+                                      : tokenizer.try_encode(text->as_string()));
     answer.set("ids", ids_value(ids));
     return Value::map(std::move(answer));
   }
   const Value* given = question.find("ids");
-  if (given == nullptr || !given->is_list()) return invalid("the line has neither \"text\" nor \"ids\"");
+  if (!given->is_list()) return invalid("ids is {}, not a list", given->type());
   std::vector<int32_t> ids;
   for (const Value& id : given->as_list()) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX ||
@@ -85,8 +108,8 @@ Result<Value> render(const Tokenizer& tokenizer, const ChatTemplate& chat_templa
   for (const auto& [key, value] : question.as_map().entries()) {
     if (key != "messages" && key != "add_generation_prompt" && key != "control_tokens") extra.set(key, value);
   }
-  const Value* add = question.find("add_generation_prompt");
-  const bool add_generation_prompt = add != nullptr && add->truthy();
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool add_generation_prompt,
+                            optional_flag(question, "add_generation_prompt"));
   LOCKSTEP_ASSIGN_OR_RETURN(std::string text, chat_template.render(*messages, add_generation_prompt, extra));
   ValueMap answer;
   answer.set("text", Value::string(std::move(text)));

@@ -13,7 +13,7 @@
 namespace lockstep::data {
 
 // {"text": ...} -> {"ids": [...]}: added tokens are found, nothing is added; "add_special_tokens": true adds
-// what the post-processor adds. {"ids": [...]} -> {"text": ...}.
+// what the post-processor adds. {"ids": [...]} -> {"text": ...}. Other keys are errors.
 // Returns the number of lines with errors; an error when the folder cannot be read.
 Result<int64_t> debug_tokenize(const std::string& folder, std::istream& in, std::ostream& out);
 

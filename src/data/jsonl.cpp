@@ -85,6 +85,14 @@ Result<std::vector<JsonRecord>> parse_jsonl(const std::string& path, std::string
 Result<JsonlFile> read_jsonl(const std::string& path_and_slice) {
   LOCKSTEP_ASSIGN_OR_RETURN(const DataPath wanted, DataPath::parse(path_and_slice));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(wanted.path));
+  if (text.compare(0, 4, "PAR1") == 0) {
+    return invalid(
+        "{}: is a Parquet file; convert it to JSON lines, for example with pandas: "
+        "read_parquet(...).to_json(..., orient='records', lines=True)",
+        wanted.path);
+  }
+  if (text.compare(0, 2, "\x1f\x8b") == 0)
+    return invalid("{}: is compressed by gzip; unpack it", wanted.path);
   JsonlFile file;
   file.path = wanted.path;
   file.sha256 = sha256_hex(text);

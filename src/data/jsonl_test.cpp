@@ -118,6 +118,13 @@ TEST(Jsonl, Slices) {
   }
 }
 
+TEST(Jsonl, OtherFormatsAreNamed) {
+  EXPECT_NE(error_of(write_temporary("x.parquet", "PAR1\x15\x04")).find("is a Parquet file; convert it"),
+            std::string::npos);
+  EXPECT_NE(error_of(write_temporary("x.gz", "\x1f\x8b\x08")).find("is compressed by gzip"),
+            std::string::npos);
+}
+
 // Case P07.
 TEST(Jsonl, NoRecordIsAnError) {
   EXPECT_NE(error_of(write_temporary("empty.jsonl", "")).find("holds no record"), std::string::npos);

@@ -38,6 +38,9 @@ class RowReader {
             "--input-key",
             path_, first.line, columns_of(first.value));
       }
+    } else {
+      // Before the label: which one is meant depends on this key.
+      LOCKSTEP_RETURN_IF_ERROR(column(first, input_key, "--input-key").status());
     }
     label_key = options_.label_key;
     if (label_key.empty()) {

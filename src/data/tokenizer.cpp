@@ -195,6 +195,10 @@ bool Tokenizer::is_special(int32_t id) const {
   return is_known(id) && impl_->special[static_cast<size_t>(id)];
 }
 
+const std::string& Tokenizer::chat_template_file() const {
+  return impl_->chat_template_file;
+}
+
 const std::string& Tokenizer::chat_template() const {
   return impl_->chat_template;
 }

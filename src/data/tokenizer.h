@@ -59,6 +59,7 @@ class Tokenizer {
 
   // From tokenizer_config.json; empty where it does not say.
   const std::string& chat_template() const;
+  const std::string& chat_template_file() const;  // the file it stands in
   const std::string& eos_token() const;
   const std::string& bos_token() const;
   const std::string& pad_token() const;

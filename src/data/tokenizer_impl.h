@@ -29,6 +29,7 @@ struct Tokenizer::Impl {
   std::vector<int32_t> prefix;  // what the post-processor puts before and after
   std::vector<int32_t> suffix;
   std::string chat_template;
+  std::string chat_template_file;  // it stands in
   std::string eos_token;
   std::string bos_token;
   std::string pad_token;

@@ -394,6 +394,7 @@ Result<Tokenizer> Tokenizer::parse(const std::string& name, std::string_view tok
     return status.with_context(join_path(name, "tokenizer.json"));
   }
   Tokenizer tokenizer;
+  loader.impl()->chat_template_file = join_path(name, "tokenizer_config.json");
   tokenizer.impl_ = loader.impl();
   return tokenizer;
 }
@@ -416,6 +417,7 @@ Result<Tokenizer> Tokenizer::load(const std::string& folder) {
     if (find_invalid_utf8(text)) return invalid("{}: is no UTF-8", template_path);
     auto impl = std::make_shared<Impl>(*tokenizer.impl_);
     impl->chat_template = std::move(text);
+    impl->chat_template_file = template_path;
     tokenizer.impl_ = std::move(impl);
   }
   return tokenizer;

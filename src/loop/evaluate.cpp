@@ -23,6 +23,8 @@ Result<Evaluator> Evaluator::load(const EvalConfig& config, const PromptConfig& 
     LOCKSTEP_ASSIGN_OR_RETURN(PromptSource source,
                               PromptSource::load(source_config, default_suffix, true, text));
     out.longest_prompt_ = std::max(out.longest_prompt_, source.longest_prompt());
+    out.prompts_ += source.rows();
+    out.most_prompts_ = std::max(out.most_prompts_, source.rows());
     out.sources_.emplace_back(name, std::move(source));
   }
   return out;
@@ -70,7 +72,14 @@ std::string Evaluator::identity_json() const {
   return ledger::json_array(items);
 }
 
+Status check_eval_output(const EvalCommandConfig& config) {
+  std::vector<std::string> inputs;
+  for (const auto& [name, path] : config.eval.data) inputs.push_back(path);
+  return check_output_file(config.out, inputs);
+}
+
 Status run_eval(const EvalCommandConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(check_eval_output(config));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto grader, tasks::make_grader(config.rm_type));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
@@ -82,6 +91,7 @@ Status run_eval(const EvalCommandConfig& config) {
       const Evaluator evaluator,
       Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), text));
   if (evaluator.empty()) return invalid("--eval-prompt-data is missing; give NAME PATH");
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), model->config(), config.machine.engine));
   model->prepare(*context, std::min(model->config().max_positions,
                                     evaluator.longest_prompt() + config.eval.sampling.max_new_tokens));
   rollout::Engine engine(*model, config.machine.engine);

@@ -34,13 +34,24 @@ class Evaluator {
   std::string identity_json() const;
   // Tokens of the longest prompt.
   int64_t longest_prompt() const { return longest_prompt_; }
+  // Samples of one run(), over all data files, and of the largest of them.
+  int64_t samples() const { return prompts_ * config_.samples_per_prompt; }
+  int64_t most_samples() const { return most_prompts_ * config_.samples_per_prompt; }
+  // The needs of run(); refers to this evaluator.
+  SamplingNeeds needs() const {
+    return {"the evaluation data", longest_prompt_, "--eval-max-response-len", config_.sampling};
+  }
 
  private:
   EvalConfig config_;
   std::vector<std::pair<std::string, PromptSource>> sources_;
   int64_t longest_prompt_ = 0;
+  int64_t prompts_ = 0;
+  int64_t most_prompts_ = 0;
 };
 
+// Of --out; before anything is read.
+Status check_eval_output(const EvalCommandConfig& config);
 // lockstep eval: prints one JSON line a data file to stdout.
 Status run_eval(const EvalCommandConfig& config);
 

@@ -9,20 +9,20 @@
 #include "core/log.h"
 #include "loop/machine.h"
 #include "loop/progress.h"
-#include "loop/sampling_run.h"
 #include "model/load.h"
 
 namespace lockstep::loop {
-namespace {
 
-// Prompts given as text, or rows of a file.
-Result<std::vector<SampledPrompt>> collect_prompts(const GenerateConfig& config, const TextModel& text) {
+Result<std::vector<SampledPrompt>> generation_prompts(const GenerateConfig& config, const TextModel& text) {
   std::vector<SampledPrompt> out;
   for (size_t i = 0; i < config.prompts.size(); ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(Prompt prompt, text_prompt(config.prompts[i], config.prompt, text));
     out.push_back({static_cast<int64_t>(i), i, std::move(prompt)});
   }
-  if (config.prompt.path.empty()) return out;
+  if (config.prompt.path.empty()) {
+    if (out.empty()) return invalid("nothing to generate; give --prompt TEXT or --prompt-data PATH");
+    return out;
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource source, PromptSource::load(config.prompt, "", false, text));
   for (int64_t row = 0; row < source.rows(); ++row) {
     out.push_back({row, static_cast<uint64_t>(out.size()), source.prompt(row)});
@@ -30,9 +30,22 @@ Result<std::vector<SampledPrompt>> collect_prompts(const GenerateConfig& config,
   return out;
 }
 
-}  // namespace
+SamplingNeeds generation_needs(const GenerateConfig& config, const std::vector<SampledPrompt>& prompts) {
+  int64_t longest = 0;
+  for (const SampledPrompt& p : prompts)
+    longest = std::max(longest, static_cast<int64_t>(p.prompt.ids.size()));
+  return {config.prompt.path.empty() ? "--prompt" : config.prompt.path, longest, "--rollout-max-response-len",
+          config.sampling};
+}
+
+Status check_generate_output(const GenerateConfig& config) {
+  std::vector<std::string> inputs;
+  if (!config.prompt.path.empty()) inputs.push_back(config.prompt.path);
+  return check_output_file(config.out, inputs);
+}
 
 Status run_generate(const GenerateConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(check_generate_output(config));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
                             model::load_model(config.hf_checkpoint, config.profile, config.machine.device));
@@ -41,12 +54,10 @@ Status run_generate(const GenerateConfig& config) {
       load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));
   SampledBatch batch;
   batch.samples_per_prompt = config.n_samples_per_prompt;
-  LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, collect_prompts(config, text));
-  if (batch.prompts.empty()) return invalid("nothing to generate; give --prompt TEXT or --prompt-data PATH");
-  int64_t longest = 0;
-  for (const SampledPrompt& p : batch.prompts)
-    longest = std::max(longest, static_cast<int64_t>(p.prompt.ids.size()));
-  model->prepare(*context, std::min(model->config().max_positions, longest + config.sampling.max_new_tokens));
+  LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, generation_prompts(config, text));
+  const SamplingNeeds needs = generation_needs(config, batch.prompts);
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(needs, model->config(), config.machine.engine));
+  model->prepare(*context, needs.longest_prompt + config.sampling.max_new_tokens);
   rollout::Engine engine(*model, config.machine.engine);
   const SampleContext sample{context.get(), &text, &engine, nullptr, model->config().vocab};
   const auto settings =

@@ -9,7 +9,11 @@
 
 namespace lockstep::loop {
 
-// One line a part and the sum, for --dry-run. Reads config.json and, for the prompt length, the data file.
+// One line a part and the sum, for --dry-run. Each reads config.json, the tokenizer and, for the lengths, the
+// data files, and refuses (kInvalid) what the run itself would refuse of them.
 Result<std::string> train_memory_text(const TrainConfig& config);
+Result<std::string> sft_memory_text(const SftConfig& config);
+Result<std::string> eval_memory_text(const EvalCommandConfig& config);
+Result<std::string> generate_memory_text(const GenerateConfig& config);
 
 }  // namespace lockstep::loop

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <filesystem>
 
 #include <fmt/format.h>
 
+#include "core/file.h"
+#include "data/jsonl.h"
 #include "ledger/json_text.h"
 
 namespace lockstep::loop {
@@ -25,6 +28,46 @@ std::string id_list(const std::vector<int32_t>& ids) {
 }
 
 }  // namespace
+
+Status check_sampling_needs(const SamplingNeeds& needs, const model::ModelConfig& model,
+                            const rollout::EngineConfig& engine) {
+  for (const int32_t id : needs.sampling.stop_token_ids) {
+    if (id >= model.vocab) {
+      return invalid("--rollout-stop-token-ids {}: is no token of the model, whose vocab_size is {}", id,
+                     model.vocab);
+    }
+  }
+  const int64_t limit = model.max_positions;
+  const int64_t response = needs.sampling.max_new_tokens;
+  const int64_t tokens = needs.longest_prompt + response;
+  if (tokens > limit) {
+    return invalid(
+        "{} {}: with the longest prompt of {} ({} tokens) it exceeds max_position_embeddings {}; {} at most",
+        needs.length_option, response, needs.data, needs.longest_prompt, limit,
+        std::max<int64_t>(0, limit - needs.longest_prompt));
+  }
+  return rollout::check_cache(engine, tokens);
+}
+
+Status check_output_file(const std::string& out, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  if (out.empty()) return ok_status();
+  std::error_code error;
+  const fs::file_status status = fs::status(out, error);
+  if (fs::is_directory(status)) return invalid("--out {}: is a folder; name a file", out);
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    return invalid("--out {}: is no regular file; name another", out);
+  const std::string folder = parent_path(out);
+  if (!is_directory(folder))
+    return invalid("--out {}: there is no folder {}; make it or name another file", out, folder);
+  LOCKSTEP_RETURN_IF_ERROR(check_output_folder(folder));
+  for (const std::string& input : inputs) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const data::DataPath path, data::DataPath::parse(input));
+    if (fs::equivalent(out, path.path, error))
+      return invalid("--out {}: is the data that is read; name another file", out);
+  }
+  return ok_status();
+}
 
 rollout::GenerationSettings generation_settings(const SampleContext& sample,
                                                 const rollout::SamplingConfig& sampling, uint64_t seed,

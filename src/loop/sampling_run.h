@@ -35,6 +35,22 @@ struct SampleContext {
   int64_t vocab = 0;
 };
 
+// What sampling asks of a model and a machine, checked before anything is sampled or written.
+struct SamplingNeeds {
+  std::string data;                // for messages: where the prompts come from
+  int64_t longest_prompt = 0;      // tokens
+  const char* length_option = "";  // the option that says sampling.max_new_tokens
+  const rollout::SamplingConfig& sampling;
+};
+// kInvalid: prompt and response exceed the model's positions or the KV cache, or a stop token is none of the
+// model's.
+Status check_sampling_needs(const SamplingNeeds& needs, const model::ModelConfig& model,
+                            const rollout::EngineConfig& engine);
+
+// Whether `out` ("": none) can be written: a new file, or one to replace, in a folder that is there, and none
+// of `inputs` (data paths, with or without a slice). kInvalid if not. Nothing is written.
+Status check_output_file(const std::string& out, const std::vector<std::string>& inputs);
+
 rollout::GenerationSettings generation_settings(const SampleContext& sample,
                                                 const rollout::SamplingConfig& sampling, uint64_t seed,
                                                 numerics::Purpose purpose);

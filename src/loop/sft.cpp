@@ -118,7 +118,7 @@ Status SftRun::loop() {
   if (run_.folder->first_step() >= config_.num_steps)
     log_info("{}: all {} steps are done", config_.run_dir, config_.num_steps);
   for (int64_t n = run_.folder->first_step(); n < config_.num_steps; ++n) {
-    LOCKSTEP_RETURN_IF_ERROR(step(n));
+    if (const Status done = step(n); !done.ok()) return done.with_context(fmt::format("step {}", n));
     if (run_.folder->save_due(n)) {
       run_.trainer->learner().bring_state();
       LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));

@@ -72,20 +72,15 @@ Status TrainRun::load_data() {
   return ok_status();
 }
 
-// Before anything is written: the longest prompt and response must fit the model's positions.
+// Before anything is written: the longest prompt and response must fit the model's positions and the KV
+// cache.
 Status TrainRun::check_lengths() const {
-  const auto fits = [&](const std::string& data, int64_t prompt, const char* option, int64_t response) {
-    const int64_t limit = run_.model->config().max_positions;
-    if (prompt + response <= limit) return ok_status();
-    return invalid(
-        "{} {}: with the longest prompt of {} ({} tokens) it exceeds max_position_embeddings {}; {} at most",
-        option, response, data, prompt, limit, std::max<int64_t>(0, limit - prompt));
-  };
-  LOCKSTEP_RETURN_IF_ERROR(fits(config_.prompt.path, prompts_->longest_prompt(), "--rollout-max-response-len",
-                                config_.sampling.max_new_tokens));
+  const model::ModelConfig& model = run_.model->config();
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(
+      {config_.prompt.path, prompts_->longest_prompt(), "--rollout-max-response-len", config_.sampling},
+      model, config_.machine.engine));
   if (evaluator_->empty()) return ok_status();
-  return fits("the evaluation data", evaluator_->longest_prompt(), "--eval-max-response-len",
-              config_.eval.sampling.max_new_tokens);
+  return check_sampling_needs(evaluator_->needs(), model, config_.machine.engine);
 }
 
 Status TrainRun::load_reference() {
@@ -334,7 +329,7 @@ Status TrainRun::loop() {
   if (first >= config_.num_rollout)
     log_info("{}: all {} steps are done", config_.run_dir, config_.num_rollout);
   for (int64_t n = first; n < config_.num_rollout; ++n) {
-    LOCKSTEP_RETURN_IF_ERROR(step(n));
+    if (const Status done = step(n); !done.ok()) return done.with_context(fmt::format("step {}", n));
     if (run_.folder->save_due(n)) {
       run_.trainer->learner().bring_state();
       LOCKSTEP_RETURN_IF_ERROR(run_.folder->save(n, *run_.model, run_.state, config_.hf_checkpoint));

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/log.h"
+#include "core/nesting.h"
 #include "core/suggest.h"
 #include "numerics/constants.h"
 
@@ -40,6 +41,7 @@ const std::set<std::string> kKnownKeys = {"architectures",
                                           "rope_theta",
                                           "rope_scaling",
                                           "rope_parameters",
+                                          "partial_rotary_factor",
                                           "sliding_window",
                                           "use_sliding_window",
                                           "tie_word_embeddings",
@@ -57,6 +59,15 @@ const std::set<std::string> kKnownKeys = {"architectures",
                                           "return_dict",
                                           "id2label",
                                           "label2id"};
+
+Result<Json> parse_object(const std::string& text, const std::string& source) {
+  if (nests_deeper(text)) {
+    return invalid("{}: nests deeper than {}; it is not the config.json of a model", source, kMostNesting);
+  }
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return invalid("{}: is not a JSON object", source);
+  return json;
+}
 
 struct Reader {
   const Json& json;
@@ -101,6 +112,7 @@ Status read_architecture(const Reader& in) {
   LOCKSTEP_RETURN_IF_ERROR(in.only("use_sliding_window", false));
   LOCKSTEP_RETURN_IF_ERROR(in.only("use_mrope", false));
   LOCKSTEP_RETURN_IF_ERROR(in.only("mlp_bias", false));
+  LOCKSTEP_RETURN_IF_ERROR(in.only("partial_rotary_factor", 1.0));
   LOCKSTEP_RETURN_IF_ERROR(in.only("attention_bias", true));
   if (in.has("attention_dropout") &&
       (!in.json["attention_dropout"].is_number() || in.json["attention_dropout"].get<double>() != 0)) {
@@ -215,8 +227,7 @@ Status read_shape(const Reader& in, ModelConfig* config) {
 }  // namespace
 
 Result<ModelConfig> parse_model_config(const std::string& json_text, const std::string& source) {
-  const Json json = Json::parse(json_text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return invalid("{}: is not a JSON object", source);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Json json, parse_object(json_text, source));
   const Reader in{json, source};
   ModelConfig config;
   LOCKSTEP_RETURN_IF_ERROR(read_architecture(in));
@@ -251,9 +262,11 @@ std::string config_json_for(const std::string& json_text, const std::string& dty
 
 Status check_stated_value(const std::string& json_text, const std::string& source, const std::string& option,
                           const std::string& key, const std::string& value) {
-  const Json json = Json::parse(json_text, nullptr, false);
-  if (!json.is_object()) return invalid("{}: is not a JSON object", source);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Json json, parse_object(json_text, source));
   Json found = json.contains(key) ? json[key] : Json();
+  // A key that is not there has the value that parse_model_config takes for it.
+  if (found.is_null() && key == "hidden_act") found = "silu";
+  if (found.is_null() && key == "tie_word_embeddings") found = false;
   if (found.is_null() && key == "rope_theta" && json.contains("rope_parameters") &&
       json["rope_parameters"].is_object()) {
     found = json["rope_parameters"].value("rope_theta", Json());

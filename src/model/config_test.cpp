@@ -43,6 +43,7 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {  // K03, K04, K05, K09
       {R"("attention_dropout":0.1,)", "attention_dropout"},
       {R"("quantization_config":{"bits":4},)", "quantization_config"},
       {R"("mlp_bias":true,)", "mlp_bias"},
+      {R"("partial_rotary_factor":0.5,)", "partial_rotary_factor"},
       {R"("eos_token_id":96,)", "eos_token_id"},
       {R"("head_dim":7,)", "head"},
   };
@@ -54,6 +55,17 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {  // K03, K04, K05, K09
   }
   EXPECT_EQ(parse_model_config("[]", "c").status().code(), StatusCode::kInvalid);
   EXPECT_EQ(parse_model_config("{", "c").status().code(), StatusCode::kInvalid);
+  EXPECT_TRUE(parse_model_config(config_text(R"("partial_rotary_factor":1,)"), "c").ok());
+}
+
+TEST(ModelConfig, DeepNestingIsRefusedBeforeItIsParsed) {
+  const std::string deep(2000000, '[');
+  const std::string text = config_text("\"extra\":" + deep + std::string(deep.size(), ']') + ",");
+  EXPECT_NE(parse_model_config(text, "c").status().message().find("nests deeper"), std::string::npos);
+  EXPECT_NE(
+      check_stated_value(text, "c", "--num-layers", "num_hidden_layers", "2").message().find("nests deeper"),
+      std::string::npos);
+  EXPECT_TRUE(parse_model_config(config_text(R"("extra":[[["[[[\\\"[["]]],)"), "c").ok());
 }
 
 TEST(ModelConfig, WindowIsIgnoredWhenSwitchedOff) {

@@ -19,6 +19,16 @@ int64_t pages_for(int64_t tokens) {
 
 }  // namespace
 
+Status check_cache(const EngineConfig& config, int64_t tokens) {
+  if (config.max_total_tokens <= 0) return ok_status();
+  // A request alone needs its own pages and those of the prefix it copies the last page from.
+  const int64_t needed = pages_for(tokens) + (config.prefix_cache ? 1 : 0);
+  if (needed <= pages_for(config.max_total_tokens)) return ok_status();
+  return invalid(
+      "--max-total-tokens {}: one request of {} tokens needs {} pages of {} tokens; give at least {}",
+      config.max_total_tokens, tokens, needed, kPage, needed * kPage);
+}
+
 // The keys and values of a prompt but its last token, computed once for all samples of the prompt.
 struct Engine::Prefix {
   std::vector<int32_t> pages;
@@ -83,15 +93,7 @@ Status Engine::Run::check_request(int64_t index, int64_t longest_new) const {
         "response",
         index, request.prompt.size(), longest_new, config().max_positions);
   }
-  // A request alone needs its own pages and those of the prefix it copies the last page from.
-  const int64_t needed = pages_for(total) + (engine.config_.prefix_cache ? 1 : 0);
-  const int64_t capacity = engine.pool_.capacity();
-  if (capacity > 0 && needed > capacity) {
-    return invalid(
-        "--max-total-tokens {}: one request of {} tokens needs {} pages of {} tokens; give at least {}",
-        capacity * kPage, total, needed, kPage, needed * kPage);
-  }
-  return ok_status();
+  return check_cache(engine.config_, total);
 }
 
 Status Engine::Run::start() {

@@ -59,6 +59,10 @@ struct Progress {
   int64_t generated_tokens = 0;
 };
 
+// Whether the KV cache that `config` asks for holds one request of `tokens` (prompt and response): kInvalid,
+// with the arithmetic, if not.
+Status check_cache(const EngineConfig& config, int64_t tokens);
+
 class Engine {
  public:
   Engine(const model::Model& model, const EngineConfig& config);

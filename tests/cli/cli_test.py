@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,8 @@ class WithoutAModel(CliTest):
                      "lockstep train: --lr-decay-styl: unknown option; did you mean --lr-decay-style?")
         self.refused(run("train"), 2, "is required")
         self.refused(run("train", "--fp16"), 2, "--profile")
+        self.refused(run("generate", "--hf-checkpoint", "m", "--prompt", "a", "--bf16", "--profile", "fp32"), 2,
+                     "--bf16", "fp32")
         self.refused(run("train", "--hf-checkpoint", "a\nb", "--prompt-data", "d", "--num-rollout", "1", "--run-dir",
                          "r", "--rm-type", "math"), 2)
         self.refused(run("verify", "a"), 2, "usage: lockstep verify A B")
@@ -109,6 +112,24 @@ class WithoutAModel(CliTest):
         rewards = [json.loads(line) for line in result.stdout.splitlines()]
         self.assertEqual([rewards[0]["reward"], rewards[1]["line"], rewards[2]["reward"]], [1, 2, 0])
         self.assertEqual(self.accepted(run("debug", "grade", "--rm-type", "gsm8k", stdin=good + "\n")).stderr, "")
+
+    def test_the_names_of_graders_in_help_are_taken(self):
+        for command in ("train", "debug grade"):
+            text = " ".join(run(*command.split(), "--help").stdout.split()).split("--rm-type NAME")[-1]
+            names = re.findall(r"boxed_\w+", text)
+            self.assertEqual(len(names), 3, text[:200])
+            for name in names:
+                self.accepted(run("debug", "grade", "--rm-type", name))
+        for document in (TEST_DATA.parent.parent / "docs").glob("*.md"):
+            self.assertNotIn("debug-grade", document.read_text(), document)
+
+    @unittest.skipUnless(shutil.which("make"), "no make")
+    def test_make_demo_builds_the_program_alone(self):
+        result = subprocess.run(["make", "-n", "demo"], cwd=TEST_DATA.parent.parent, text=True, capture_output=True,
+                                timeout=SECONDS, check=True)
+        builds = [line for line in result.stdout.splitlines() if "cmake --build" in line]
+        self.assertEqual(len(builds), 1, result.stdout)
+        self.assertIn("--target lockstep", builds[0])
 
     def test_tc16(self):
         golden = TEST_DATA / "golden" / "tc16_h200.bin"
@@ -176,7 +197,21 @@ class WithASmallModel(SmallModel):
         self.assertFalse((self.folder / "dry").exists())
         for command in ("sft", "eval", "generate"):
             words = [command, "--config", "run.toml", "--dry-run"] + (["--run-dir", "dry"] if command == "sft" else [])
-            self.assertIn("[model]", self.accepted(self.here(*words)).stdout)
+            text = self.accepted(self.here(*words)).stdout
+            self.assertIn("[model]", text)
+            self.assertIn("GiB  in all", text)
+            self.refused(self.here(*words, "--hf-checkpoint", "none"), 2, "none")
+
+    def test_memory_counts_evaluation_and_samples(self):
+        def memory(*more):
+            text = self.accepted(self.here("train", "--config", "run.toml", "--run-dir", "dry", "--dry-run", *more)).stdout
+            lines = [line[1:].split(" GiB  ") for line in text.splitlines() if " GiB  " in line]
+            return {name: float(size) for size, name in lines}
+        few, many = memory(), memory("--eval-max-response-len", "400", "--n-samples-per-eval-prompt", "1000")
+        self.assertGreater(many["in all"], few["in all"])
+        self.assertIn("4 samples of a step", few)
+        self.assertGreater(many["3000 samples of an evaluation"], 0.1)
+        self.assertTrue([name for name in many if re.match(r"keys and values of 64 samples x 4\d\d tokens", name)], many)
 
     def test_a_run_and_its_identity(self):
         train = ["train", "--config", "run.toml", "--run-dir"]
@@ -212,6 +247,26 @@ class WithASmallModel(SmallModel):
                                          "--rollout-max-response-len", "4", "--n-samples-per-prompt", "2"))
         self.assertEqual(len([json.loads(line) for line in result.stdout.splitlines()]), 4)
 
+    def test_out_is_checked_before_anything_is_sampled(self):
+        sample = {"eval": ["eval", "--config", "run.toml"],
+                  "generate": ["generate", "--hf-checkpoint", "model", "--prompt-data", "data.jsonl"]}
+        before = (self.folder / "data.jsonl").read_bytes()
+        for words in sample.values():
+            for more in ([], ["--dry-run"]):
+                self.refused(self.here(*words, *more, "--out", "nope/x"), 2, "--out nope/x", "nope")
+                self.refused(self.here(*words, *more, "--out", "model"), 2, "--out model", "is a folder")
+                self.refused(self.here(*words, *more, "--out", "./data.jsonl"), 2, "--out ./data.jsonl", "is read")
+        self.assertEqual((self.folder / "data.jsonl").read_bytes(), before)
+        self.assertFalse((self.folder / "nope").exists())
+        self.refused(self.here(*sample["generate"], "--rollout-stop-token-ids", "2000000"), 2, "2000000", "257")
+
+    def test_a_stop_names_the_step(self):
+        result = self.here("train", "--config", "run.toml", "--run-dir", "diverged", "--lr", "1000", "--num-rollout",
+                           "20", "--disable-rewards-normalization", "--eval-interval", "0", "--rm-type", "dapo",
+                           "--clip-grad", "0", "--weight-decay", "1000")
+        self.refused(result, 4, "diverge")
+        self.assertRegex(result.stderr.splitlines()[-1], r"^lockstep train: step \d+: ")
+
     def test_inputs_that_are_wrong(self):
         train = ["train", "--config", "run.toml", "--run-dir", "wrong"]
         self.refused(self.here(*train, "--prompt-data", "none.jsonl"), 2, "none.jsonl")
@@ -223,6 +278,12 @@ class WithASmallModel(SmallModel):
         self.refused(self.here(*train, "--num-layers", "24"), 2, "--num-layers 24", "num_hidden_layers")
         self.refused(self.here(*train, "--isa", "avx1024"), 2, "--isa", "avx512")
         self.refused(self.here(*train, "--apply-chat-template"), 2, "template")
+        self.refused(self.here(*train, "--max-total-tokens", "1"), 2, "--max-total-tokens 1", "at least 128")
+        self.refused(self.here(*train, "--max-total-tokens", "192", "--eval-max-response-len", "300"), 2,
+                     "--max-total-tokens 192", "at least 384")
+        self.refused(self.here(*train, "--rollout-stop-token-ids", "257"), 2, "--rollout-stop-token-ids 257", "257")
+        self.refused(self.here(*train, "--no-swiglu"), 2, "--no-swiglu", "silu")
+        self.refused(self.here(*train, "--input-key", "qestion"), 2, "'qestion'", "'question'")
         self.assertFalse((self.folder / "wrong").exists())
 
     def test_options_without_effect_are_said_once(self):
