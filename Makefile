@@ -44,7 +44,7 @@ format: ## clang-format in place
 format-check:
 	@clang-format --dry-run --Werror $(CODE)
 lint: layers ## clang-tidy over the compile commands
-	@cmake -S . -B build-lint -G Ninja -DCMAKE_CXX_COMPILER=clang++ > /dev/null
+	@cmake -S . -B build-lint -G Ninja -DLOCKSTEP_CUDA=off -DCMAKE_CXX_COMPILER=clang++ > /dev/null
 	@tools/run_clang_tidy.sh build-lint
 
 sanitize: deps-dev ## address, undefined and thread sanitizers over the unit tests

@@ -6,7 +6,7 @@ set -eu
 seconds=${1:-60}
 launcher=""
 if command -v ccache >/dev/null 2>&1; then launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DLOCKSTEP_FUZZ=ON $launcher \
+cmake -S . -B build-fuzz -G Ninja -DLOCKSTEP_CUDA=off -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DLOCKSTEP_FUZZ=ON $launcher \
   -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_SANITIZE=address,undefined -DCMAKE_CXX_FLAGS=-fsanitize=fuzzer-no-link >/dev/null
 targets=$(git ls-files 'src/*_fuzz.cpp' | xargs -n 1 basename | sed 's/\.cpp$//')
 cmake --build build-fuzz -j "$(nproc)" --target $targets
