@@ -138,7 +138,13 @@ TEST_P(AgainstTransformers, Bf16IsNear) {
   for (const checkpoint::TensorInfo& info : want.value().tensors()) {
     if (info.name.rfind("grad.", 0) != 0) continue;
     const std::vector<float> e = read_floats(want.value(), info.name);
-    EXPECT_LE(norm(read_floats(got.value(), info.name), &e), 0.1 * norm(e)) << info.name;
+    // A key's bias moves all scores of a query nearly alike, and softmax does not see that: its gradient is a
+    // sum that cancels, of terms as large as those of the query's bias.
+    std::string scale = info.name;
+    const size_t key = scale.find("k_proj.bias");
+    if (key != std::string::npos) scale[key] = 'q';
+    EXPECT_LE(norm(read_floats(got.value(), info.name), &e), 0.1 * norm(read_floats(want.value(), scale)))
+        << info.name;
   }
 }
 
