@@ -18,8 +18,8 @@ Result<std::string> read_file(const std::string& path);
 // Names (not paths) of a folder's entries in byte order, without . and ..
 Result<std::vector<std::string>> list_directory(const std::string& path);
 Status make_directories(const std::string& path);
-// Whether `path` is a folder that can be written or could be made one: kInvalid, naming what is in the way, if
-// not. Nothing is created.
+// Whether `path` is a folder that can be written or could be made one: kInvalid, naming what is in the way,
+// if not. Nothing is created.
 Status check_output_folder(const std::string& path);
 Status remove_all(const std::string& path);
 

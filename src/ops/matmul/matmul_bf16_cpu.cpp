@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/matmul/matmul.h"
 #include "ops/matmul/matmul_bf16_cpu.h"
+#include "ops/matmul/matmul.h"
 
 #include <algorithm>
 #include <atomic>
