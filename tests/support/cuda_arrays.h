@@ -5,22 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "device/cuda/context.h"
 #include "device/cuda/memory.h"
+#include "needs_gpu.h"
 #include "numerics/bfloat16.h"
 #include "same_bits.h"
-
-// First line of a test that needs a GPU: skipped without one, failed where one is required.
-#define LOCKSTEP_NEEDS_GPU()                                                                              \
-  do {                                                                                                    \
-    if (lockstep::cuda::device_count() == 0) {                                                            \
-      if (std::getenv("LOCKSTEP_GPU_REQUIRED") != nullptr) FAIL() << "LOCKSTEP_GPU_REQUIRED, but no GPU"; \
-      GTEST_SKIP() << "no GPU here";                                                                      \
-    }                                                                                                     \
-  } while (false)
 
 namespace lockstep::testing {
 

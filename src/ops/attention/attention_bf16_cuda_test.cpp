@@ -7,6 +7,7 @@
 
 #include "device/cuda/context.h"
 #include "device/cuda/memory.h"
+#include "needs_gpu.h"
 #include "ops/attention/attention_bf16_cuda.h"
 #include "same_bits.h"
 
@@ -20,13 +21,6 @@ using lockstep::testing::TestRandom;
 using numerics::Bf16;
 
 constexpr Bf16 kPoison = 0xFFFF;
-
-#define SKIP_WITHOUT_GPU()                                                   \
-  if (cuda::device_count() == 0) {                                           \
-    if (std::getenv("LOCKSTEP_GPU_REQUIRED") != nullptr) FAIL() << "no GPU"; \
-    GTEST_SKIP() << "no GPU";                                                \
-  }                                                                          \
-  if (!cuda::device_info(0).hopper()) GTEST_SKIP() << "not a Hopper GPU"
 
 std::vector<Bf16> random_bf16(TestRandom& random, int64_t n, float scale) {
   std::vector<Bf16> out(n);
@@ -170,7 +164,7 @@ const AttentionShape kSmallShapes[] = {{2, 2, 64},  {4, 2, 64},  {7, 1, 64},  {3
                                        {20, 2, 32}, {2, 1, 250}, {3, 3, 10},  {2, 1, 192}};
 
 TEST(AttentionBf16Cuda, ForwardOfEveryShape) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   for (const AttentionShape& shape : kSmallShapes) {
     SCOPED_TRACE(name_of(shape));
@@ -181,7 +175,7 @@ TEST(AttentionBf16Cuda, ForwardOfEveryShape) {
 }
 
 TEST(AttentionBf16Cuda, ForwardOfTheRecipe) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   for (int sms : {0, 5}) {
     Context context(0, sms);
     Batch batch({14, 2, 64}, {400, 0, 33}, 8, 1.5F);
@@ -191,7 +185,7 @@ TEST(AttentionBf16Cuda, ForwardOfTheRecipe) {
 }
 
 TEST(AttentionBf16Cuda, ForwardOverSegments) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   Batch batch({2, 1, 64}, {577, 1100}, 9, 2.0F);
   batch.forward_ref();
@@ -212,7 +206,7 @@ TEST(AttentionBf16Cuda, ForwardOverSegments) {
 
 // Scores of hundreds: maxima jump by more than 126, most weights are below the floor.
 TEST(AttentionBf16Cuda, ForwardWithLargeScores) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   for (float scale : {6.0F, 25.0F, 150.0F}) {
     SCOPED_TRACE(scale);
@@ -232,7 +226,7 @@ TEST(AttentionBf16Cuda, ForwardWithLargeScores) {
 }
 
 TEST(AttentionBf16Cuda, ForwardReportsTheFirstBadRow) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   const float inf = numerics::float_from_bits(0x7F800000U);
   for (const float value : {3.0e38F, -3.0e38F, 1.0e6F, -1.0e6F, inf, -inf, inf - inf}) {
@@ -347,7 +341,7 @@ void expect_rollout(const Context& context, const Batch& batch, const std::vecto
 }
 
 TEST(AttentionBf16Cuda, RolloutEqualsTheWholeSequence) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   for (const AttentionShape& shape : kSmallShapes) {
     SCOPED_TRACE(name_of(shape));
@@ -358,7 +352,7 @@ TEST(AttentionBf16Cuda, RolloutEqualsTheWholeSequence) {
 }
 
 TEST(AttentionBf16Cuda, RolloutOverSegments) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0, 3);
   Batch batch({2, 1, 64}, {1100, 530}, 22, 2.0F);
   batch.forward_ref();
@@ -374,7 +368,7 @@ TEST(AttentionBf16Cuda, RolloutOverSegments) {
 }
 
 TEST(AttentionBf16Cuda, DecodeReportsABadScore) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   Batch batch({2, 1, 64}, {100}, 25, 1.0F);
   for (Bf16& x : batch.qkv) x = numerics::float_to_bfloat16(numerics::bfloat16_to_float(x) * 3000.0F);
@@ -438,7 +432,7 @@ void expect_backward(const Context& context, Batch& batch, bool rotate,
 }
 
 TEST(AttentionBf16Cuda, BackwardOfEveryShape) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   for (const AttentionShape& shape : kSmallShapes) {
     SCOPED_TRACE(name_of(shape));
@@ -448,14 +442,14 @@ TEST(AttentionBf16Cuda, BackwardOfEveryShape) {
 }
 
 TEST(AttentionBf16Cuda, BackwardOfTheRecipe) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   Batch batch({7, 1, 64}, {400, 0, 33}, 33, 1.5F);
   expect_backward(context, batch, true);
 }
 
 TEST(AttentionBf16Cuda, BackwardInChunks) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0, 7);
   for (int64_t chunk : {16, 96, 320}) {
     SCOPED_TRACE(chunk);
@@ -469,7 +463,7 @@ TEST(AttentionBf16Cuda, BackwardInChunks) {
 }
 
 TEST(AttentionBf16Cuda, BackwardWithLargeAndTinyNumbers) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   for (float scale : {6.0F, 25.0F}) {
     for (float gradient : {1e-36F, 1e-20F, 1e4F}) {
@@ -482,7 +476,7 @@ TEST(AttentionBf16Cuda, BackwardWithLargeAndTinyNumbers) {
 }
 
 TEST(AttentionBf16Cuda, BackwardOverLongSamples) {
-  SKIP_WITHOUT_GPU();
+  LOCKSTEP_NEEDS_HOPPER();
   Context context(0);
   Batch batch({2, 1, 32}, {1100}, 38, 2.0F);
   expect_backward(context, batch, true);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "device/cuda/memory.h"
+#include "needs_gpu.h"
 #include "ops/attention/attention_test_support.h"
 
 namespace lockstep::ops {
@@ -24,11 +25,7 @@ using ops::testing::whole_ref;
 
 class AttentionCuda : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (cuda::device_count() > 0) return;
-    ASSERT_EQ(std::getenv("LOCKSTEP_GPU_REQUIRED"), nullptr) << "no GPU";
-    GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { LOCKSTEP_NEEDS_GPU(); }
 };
 
 template <typename T>

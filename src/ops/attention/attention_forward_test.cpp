@@ -165,6 +165,8 @@ TEST(AttentionForward, OldSumsEndAtARiseOf126) {
         for (int64_t i = 2 * length - 2; i < 2 * length; ++i)
           EXPECT_EQ(lockstep::testing::bits_of(want.out[i]), 0U);
       } else {
+        // Against the real value, for the reference itself: the score is rise to a few roundings of 2^-24 *
+        // 126, about 3e-5, which is the relative error of 2^-rise. Bits are compared below.
         EXPECT_NEAR(last, 64 * 0x1p100 * std::exp2(-rise), 1e-4 * 64 * 0x1p100 * std::exp2(-rise));
       }
       for_each_context([&](const cpu::Context& context) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/cuda/memory.h"
+#include "needs_gpu.h"
 #include "numerics/fixed_point.h"
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/matmul_bf16.h"
@@ -22,15 +23,6 @@ namespace {
 using cuda::DeviceBuffer;
 using testing::same_bits;
 using testing::TestRandom;
-
-// True where there is no Hopper GPU: the test is skipped, or fails when one is required.
-bool no_gpu() {
-  if (cuda::device_count() > 0 && cuda::device_info(0).hopper()) return false;
-  EXPECT_EQ(std::getenv("LOCKSTEP_GPU_REQUIRED"), nullptr) << "no Hopper GPU";
-  return true;
-}
-#define LOCKSTEP_NEEDS_HOPPER() \
-  if (no_gpu()) GTEST_SKIP() << "needs a Hopper GPU"
 
 template <typename T>
 DeviceBuffer<T> on_device(const cuda::Context& context, const std::vector<T>& host) {

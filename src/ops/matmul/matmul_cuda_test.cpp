@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/cuda/memory.h"
+#include "needs_gpu.h"
 #include "numerics/constants.h"
 #include "numerics/fixed_point.h"
 #include "ops/matmul/matmul_fp32_shapes.h"
@@ -32,11 +33,7 @@ using testing::TestRandom;
 
 class MatmulCuda : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (cuda::device_count() > 0) return;
-    ASSERT_EQ(std::getenv("LOCKSTEP_GPU_REQUIRED"), nullptr) << "no GPU";
-    GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { LOCKSTEP_NEEDS_GPU(); }
 };
 
 // All SMs, one, and a number that divides nothing.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/cuda/memory.h"
+#include "needs_gpu.h"
 #include "numerics/fixed_point.h"
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/matmul_bf16.h"
@@ -21,14 +22,6 @@ namespace {
 using cuda::DeviceBuffer;
 using testing::same_bits;
 using testing::TestRandom;
-
-bool no_gpu() {
-  if (cuda::device_count() > 0 && cuda::device_info(0).hopper()) return false;
-  EXPECT_EQ(std::getenv("LOCKSTEP_GPU_REQUIRED"), nullptr) << "no Hopper GPU";
-  return true;
-}
-#define LOCKSTEP_NEEDS_HOPPER() \
-  if (no_gpu()) GTEST_SKIP() << "needs a Hopper GPU"
 
 // Leaves of the given numbers of rows (multiples of 16), one after the other.
 struct Update {
