@@ -19,6 +19,7 @@
   } while (false)
 
 #define LOCKSTEP_NEEDS_GPU() LOCKSTEP_NEEDS(lockstep::cuda::device_count() > 0, "GPU")
-#define LOCKSTEP_NEEDS_HOPPER()                                                                           \
-  LOCKSTEP_NEEDS(lockstep::cuda::device_count() > 0 && lockstep::cuda::device_info(0).hopper(), "Hopper " \
-                                                                                                "GPU")
+#define LOCKSTEP_NEEDS_HOPPER()                                                                 \
+  LOCKSTEP_NEEDS(lockstep::cuda::device_count() > 0 && lockstep::cuda::device_info(0).hopper(), \
+                 "Hopper "                                                                      \
+                 "GPU")
