@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "device/cuda/error.h"
+#include "device/cuda/memory.h"
 
 namespace lockstep::cuda {
 
@@ -40,7 +41,7 @@ Context::Context(int device, int sms)
 }
 
 Context::~Context() {
-  if (scratch_ != nullptr) (void)cudaFree(scratch_);
+  release(scratch_, scratch_bytes_);
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
@@ -51,10 +52,10 @@ void Context::synchronize() const {
 void* Context::scratch(int64_t bytes) const {
   if (bytes > scratch_bytes_) {
     synchronize();
-    if (scratch_ != nullptr) check(cudaFree(scratch_), "freeing scratch memory");
+    release(scratch_, scratch_bytes_);
     scratch_ = nullptr;
     scratch_bytes_ = 0;
-    check(cudaMalloc(&scratch_, static_cast<size_t>(bytes)), "allocating scratch memory of an operation");
+    scratch_ = allocate(bytes, "scratch memory of an operation");
     scratch_bytes_ = bytes;
   }
   return scratch_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/cuda/cuda_model.h"
 
+#include <optional>
 #include <utility>
 
 #include "model/cuda/cuda_decoder.h"
@@ -63,7 +64,8 @@ class CudaModel : public Model, public DeviceMasters {
   }
   NamedDigests weight_digests(const cpu::Context& /*context*/) const override {
     NamedDigests out;
-    DeviceDigests(table()).add(device_, "", network_.at(0), &out);
+    if (!weight_digests_) weight_digests_.emplace(device_, table(), network_.at(0));
+    weight_digests_->append("", &out);
     return out;
   }
   std::unique_ptr<Decoder> make_decoder() const override {
@@ -105,6 +107,7 @@ class CudaModel : public Model, public DeviceMasters {
   cuda::Context device_;
   CudaNetwork<E> network_;
   cuda::DeviceBuffer<float> masters_;  // bf16, from the first update on
+  mutable std::optional<DeviceDigests> weight_digests_;
   mutable Buffer<float> host_masters_;
   mutable Buffer<E> host_weights_;  // bf16
   mutable bool masters_newer_ = false;
