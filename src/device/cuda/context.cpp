@@ -2,6 +2,7 @@
 #include "device/cuda/context.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -9,6 +10,13 @@
 #include "device/cuda/memory.h"
 
 namespace lockstep::cuda {
+namespace {
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
 
 int device_count() {
   int count = 0;
@@ -33,6 +41,18 @@ DeviceInfo device_info(int device) {
   info.free_bytes = static_cast<int64_t>(free_bytes);
   info.total_bytes = static_cast<int64_t>(total_bytes);
   return info;
+}
+
+std::string driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "reading the driver's version");
+  return version_text(version);
+}
+
+std::string runtime_version() {
+  int version = 0;
+  check(cudaRuntimeGetVersion(&version), "reading the runtime's version");
+  return version_text(version);
 }
 
 Context::Context(int device, int sms)
