@@ -8,6 +8,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
+#include "core/nesting.h"
 #include "core/suggest.h"
 
 namespace lockstep::checkpoint {
@@ -25,6 +26,9 @@ constexpr const char* kSideFiles[] = {"added_tokens.json",  "chat_template.jinja
 using WeightMap = std::map<std::string, std::set<std::string>>;
 
 Result<WeightMap> parse_index(const std::string& path, const std::string& text) {
+  if (nests_deeper(text)) {
+    return invalid("{}: nests deeper than {}; it is not the index of a checkpoint", path, kMostNesting);
+  }
   // A key that stands twice would silently win or lose: the names seen in weight_map are counted.
   std::set<std::string> seen;
   std::string twice;

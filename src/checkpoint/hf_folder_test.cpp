@@ -126,6 +126,9 @@ TEST_F(HfFolderTest, HostileIndex) {
     put(kModelIndexFile, text);
     EXPECT_TRUE(has(refusal(), kModelIndexFile)) << text << "\n" << refusal();
   }
+  put(kModelIndexFile, R"({"x":)" + std::string(100000, '[') + std::string(100000, ']') +
+                           R"(,"weight_map":{"a":"s1.safetensors"}})");
+  EXPECT_TRUE(has(refusal(), "nests deeper")) << refusal();
   put(kModelIndexFile, R"({"weight_map":{"a":"s1.safetensors"}})");
   EXPECT_EQ(refusal(), "opened");
 }

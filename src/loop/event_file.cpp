@@ -34,7 +34,7 @@ void put_varint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 void put_key(int field, int type, std::string* out) {
-  put_varint(static_cast<uint64_t>(field * 8 + type), out);
+  put_varint(static_cast<uint64_t>(field) * 8 + static_cast<uint64_t>(type), out);
 }
 template <typename T>
 void put_raw(T value, std::string* out) {

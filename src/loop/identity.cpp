@@ -13,6 +13,7 @@ using ledger::JsonObject;
 template <typename T>
 std::string json_list(const std::vector<T>& values) {
   std::vector<std::string> items;
+  items.reserve(values.size());
   for (const T& value : values) items.push_back(ledger::json_text(value));
   return ledger::json_array(items);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/model.h"
 
-#include "model/cpu_models.h"
+#include "model/cpu/cpu_model.h"
 #include "model/cuda/cuda_model.h"
 #include "model/gpu.h"
 
@@ -30,7 +30,7 @@ void MicroBatch::add_sample(const int32_t* tokens, int64_t n, int64_t pad) {
 }
 
 std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
-  return profile == Profile::kBf16 ? make_bf16_model(config) : make_fp32_model(config);
+  return make_cpu_model(profile, config);
 }
 
 Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& config,
@@ -42,8 +42,7 @@ Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& co
 
 MemoryNeeds memory_needs(const cpu::Context& context, Profile profile, const ModelConfig& config,
                          int64_t rows, int64_t loss_rows, bool recompute) {
-  return profile == Profile::kBf16 ? bf16_memory_needs(config, rows, loss_rows, recompute)
-                                   : fp32_memory_needs(context, config, rows, loss_rows, recompute);
+  return cpu_memory_needs(context, profile, config, rows, loss_rows, recompute);
 }
 
 }  // namespace lockstep::model

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model with its tensors, wherever they are. The scheduler of the engine, the plan of an update and the
-// loss are written once against these interfaces; a profile and a device implement them (CPU: fp32_model.cpp,
-// bf16_model.cpp). Calls are made from one thread. What is a pointer or a vector here is in host memory.
+// loss are written once against these interfaces; a profile and a device implement them (cpu/, cuda/). Calls are made from one thread. What is a pointer or a vector here is in host memory.
 #pragma once
 
 #include <cstdint>

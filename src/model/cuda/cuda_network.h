@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights on the GPU and the one forward definition over them. The text follows network.h and network_bf16.h.
+// Weights on the GPU and the one forward definition over them. The text follows cpu/cpu_network.h.
 // E: float or Bf16.
 #pragma once
 

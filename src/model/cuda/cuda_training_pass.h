@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward and backward over one micro-batch on the GPU. The text follows training_pass.h and
-// training_pass_bf16.h.
+// Forward and backward over one micro-batch on the GPU. The text follows
+// cpu/cpu_training_pass.h.
 #pragma once
 
 #include <algorithm>

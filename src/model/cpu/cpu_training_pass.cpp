@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/training_pass_bf16.h"
-
-#include <algorithm>
+#include "model/cpu/cpu_training_pass.h"
 
 #include "numerics/constants.h"
-#include "ops/attention/attention_bf16_cpu.h"
-#include "ops/rms_norm/rms_norm_bf16_cpu.h"
-#include "ops/swiglu/swiglu_bf16_cpu.h"
 
 namespace lockstep::model {
 namespace {
@@ -17,23 +12,26 @@ int64_t blocks_of(int64_t rows) {
 
 }  // namespace
 
-TrainingPassBf16::TrainingPassBf16(const NetworkBf16& network, bool recompute)
+template <class E>
+CpuTrainingPass<E>::CpuTrainingPass(const CpuNetwork<E>& network, bool recompute)
     : network_(network),
       recompute_(recompute),
       activations_(recompute ? 1 : static_cast<size_t>(network.config().layers)),
       h_in_(static_cast<size_t>(network.config().layers) + 1) {}
 
-int64_t TrainingPassBf16::bytes(const ModelConfig& config, int64_t rows, bool recompute) {
-  constexpr int64_t kHalf = sizeof(Bf16);
-  const int64_t kept = (recompute ? 1 : config.layers) * LayerActivationsBf16::bytes(config, rows) +
-                       (config.layers + 1) * rows * config.hidden * kHalf;
+template <class E>
+int64_t CpuTrainingPass<E>::bytes(const ModelConfig& config, int64_t rows, bool recompute) {
+  constexpr int64_t kElement = sizeof(E);
+  const int64_t kept = (recompute ? 1 : config.layers) * LayerActivations<E>::bytes(config, rows) +
+                       (config.layers + 1) * rows * config.hidden * kElement;
   const int64_t gradients =
       rows * (config.hidden + 3 * config.intermediate + config.q_size() + config.qkv_size());
   const int64_t pages = (rows + numerics::kKeyBlock) * 2 * config.kv_size();
-  return kept + LayerScratchBf16::bytes(config, rows) + (gradients + pages) * kHalf;
+  return kept + LayerScratch<E>::bytes(config, rows) + (gradients + pages) * kElement;
 }
 
-ForwardBatchOf<Bf16> TrainingPassBf16::forward_batch(const MicroBatch& batch) {
+template <class E>
+ForwardBatch<E> CpuTrainingPass<E>::forward_batch(const MicroBatch& batch) {
   const int64_t page_elements = network_.kv_layer_elements();
   int64_t pages = 0;
   for (const ops::SampleRows& sample : batch.samples) pages += blocks_of(sample.end - sample.begin);
@@ -43,7 +41,7 @@ ForwardBatchOf<Bf16> TrainingPassBf16::forward_batch(const MicroBatch& batch) {
   for (int64_t i = 0; i < pages; ++i)
     page_pointers_[static_cast<size_t>(i)] = pages_.data() + i * page_elements;
 
-  ForwardBatchOf<Bf16> out;
+  ForwardBatch<E> out;
   out.rows = batch.rows();
   out.ids = batch.ids.data();
   out.positions = batch.positions.data();
@@ -57,34 +55,35 @@ ForwardBatchOf<Bf16> TrainingPassBf16::forward_batch(const MicroBatch& batch) {
   return out;
 }
 
-Result<const Bf16*> TrainingPassBf16::forward(const cpu::Context& context, const MicroBatch& batch) {
+template <class E>
+Result<const E*> CpuTrainingPass<E>::forward(const cpu::Context& context, const MicroBatch& batch) {
   const ModelConfig& config = network_.config();
   const int64_t rows = batch.rows();
-  const ForwardBatchOf<Bf16> forward = forward_batch(batch);
+  const ForwardBatch<E> forward = forward_batch(batch);
   scratch_.ensure(config, rows);
-  for (Buffer<Bf16>& buffer : h_in_) buffer.ensure(rows * config.hidden);
+  for (Buffer<E>& buffer : h_in_) buffer.ensure(rows * config.hidden);
   network_.embed(context, forward, h_in_[0].data());
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    LayerActivationsBf16& a = activations(layer);
+    LayerActivations<E>& a = activations(layer);
     a.ensure(config, rows);
     LOCKSTEP_RETURN_IF_ERROR(
         network_.layer_forward(context, layer, forward, h_in_[static_cast<size_t>(layer)].data(),
                                a.h_mid.data(), h_in_[static_cast<size_t>(layer) + 1].data(), &a, &scratch_));
   }
-  const Bf16* out = h_in_.back().data();
+  const E* out = h_in_.back().data();
   return out;
 }
 
-void TrainingPassBf16::input_gradient(const cpu::Context& context, const Bf16* dy, int64_t offset,
-                                      int64_t rows, int64_t n, int64_t k, Bf16* out) {
-  float* product = scratch_.product.data();
-  ops::matmul_bf16_input_gradient_cpu(context, dy, n, network_.at(offset), rows, n, k, product, k);
-  ops::matmul_bf16_epilogue_cpu(context, product, k, rows, k, {}, out, k);
+template <class E>
+void CpuTrainingPass<E>::input_gradient(const cpu::Context& context, const E* dy, int64_t offset,
+                                        int64_t rows, int64_t n, int64_t k, E* dx) {
+  Ops::input_gradient(context, dy, network_.at(offset), rows, n, k, scratch_.product.data(), dx);
 }
 
-void TrainingPassBf16::layer_backward(const cpu::Context& context, int64_t layer, const MicroBatch& batch,
-                                      const std::vector<LeafRows>& leaves, const Bf16* h_in,
-                                      LayerActivationsBf16& a, Bf16* dh, GradientImage* image) {
+template <class E>
+void CpuTrainingPass<E>::layer_backward(const cpu::Context& context, int64_t layer, const MicroBatch& batch,
+                                        const std::vector<LeafRows>& leaves, const E* h_in,
+                                        LayerActivations<E>& a, E* dh, CpuGradient* image) {
   const ModelConfig& config = network_.config();
   const LayerOffsets& offsets = network_.table().layer(layer);
   const int64_t rows = batch.rows();
@@ -92,50 +91,50 @@ void TrainingPassBf16::layer_backward(const cpu::Context& context, int64_t layer
   const int64_t f = config.intermediate;
   const int64_t q = config.q_size();
   const int64_t qkv = config.qkv_size();
-  Bf16* normed = scratch_.normed.data();
-  Bf16* act = scratch_.act.data();
+  E* normed = scratch_.normed.data();
+  E* act = scratch_.act.data();
 
   // MLP: h_out = h_mid + down(silu(gate) * up).
-  ops::swiglu_forward_bf16_cpu(context, a.gate_up.data(), rows, f, act);
+  Ops::swiglu(context, a.gate_up.data(), rows, f, act);
   image->add_matrix(context, offsets.down, dh, h, act, f, h, f, leaves);
   input_gradient(context, dh, offsets.down, rows, h, f, d_act_.data());
-  ops::swiglu_backward_bf16_cpu(context, d_act_.data(), a.gate_up.data(), rows, f, d_gate_up_.data());
-  ops::rms_norm_forward_bf16_cpu(context, a.h_mid.data(), network_.at(offsets.post_norm), config.rms_eps,
-                                 rows, h, normed, nullptr);
+  Ops::swiglu_backward(context, d_act_.data(), a.gate_up.data(), rows, f, d_gate_up_.data());
+  Ops::norm(context, a.h_mid.data(), network_.at(offsets.post_norm), config.rms_eps, rows, h, normed,
+            nullptr);
   image->add_matrix(context, offsets.gate_up, d_gate_up_.data(), 2 * f, normed, h, 2 * f, h, leaves);
   input_gradient(context, d_gate_up_.data(), offsets.gate_up, rows, 2 * f, h, d_normed_.data());
   image->add_gain(context, offsets.post_norm, d_normed_.data(), a.h_mid.data(), a.inverse_rms2.data(), h,
                   batch.samples);
-  ops::rms_norm_backward_bf16_cpu(context, d_normed_.data(), a.h_mid.data(), network_.at(offsets.post_norm),
-                                  a.inverse_rms2.data(), rows, h, dh);
+  Ops::norm_backward(context, d_normed_.data(), a.h_mid.data(), network_.at(offsets.post_norm),
+                     a.inverse_rms2.data(), rows, h, dh);
 
   // Attention: h_mid = h_in + o(attention(q, k, v)).
   image->add_matrix(context, offsets.o, dh, h, a.attention.data(), q, h, q, leaves);
   input_gradient(context, dh, offsets.o, rows, h, q, d_attention_.data());
   std::vector<ops::AttentionSample> samples;
-  std::vector<SequenceRunOf<Bf16>> runs;
+  std::vector<SequenceRun<E>> runs;
   for (const ops::SampleRows& sample : batch.samples) {
     samples.push_back({sample.begin, sample.end});
     runs.push_back({sample.begin, sample.end - sample.begin, 0, nullptr});
   }
-  ops::attention_backward_bf16_cpu(context, config.attention_shape(), a.qkv.data(), qkv, a.attention.data(),
-                                   d_attention_.data(), a.max_exponent.data(), a.inverse_sum.data(),
-                                   samples.data(), static_cast<int64_t>(samples.size()),
-                                   {network_.rope().cos.data(), network_.rope().sin.data()}, d_qkv_.data());
+  Ops::attention_backward(context, config, a.qkv.data(), a.attention.data(), d_attention_.data(),
+                          a.max_exponent.data(), a.inverse_sum.data(), samples.data(),
+                          static_cast<int64_t>(samples.size()), network_.rope(), batch.positions.data(), rows,
+                          d_qkv_.data());
   clear_padding(runs, rows, qkv, d_qkv_.data());
   image->add_bias(context, offsets.qkv_bias, d_qkv_.data(), qkv, qkv, batch.samples);
-  ops::rms_norm_forward_bf16_cpu(context, h_in, network_.at(offsets.input_norm), config.rms_eps, rows, h,
-                                 normed, nullptr);
+  Ops::norm(context, h_in, network_.at(offsets.input_norm), config.rms_eps, rows, h, normed, nullptr);
   image->add_matrix(context, offsets.qkv, d_qkv_.data(), qkv, normed, h, qkv, h, leaves);
   input_gradient(context, d_qkv_.data(), offsets.qkv, rows, qkv, h, d_normed_.data());
   image->add_gain(context, offsets.input_norm, d_normed_.data(), h_in, a.inverse_rms1.data(), h,
                   batch.samples);
-  ops::rms_norm_backward_bf16_cpu(context, d_normed_.data(), h_in, network_.at(offsets.input_norm),
-                                  a.inverse_rms1.data(), rows, h, dh);
+  Ops::norm_backward(context, d_normed_.data(), h_in, network_.at(offsets.input_norm), a.inverse_rms1.data(),
+                     rows, h, dh);
 }
 
-Status TrainingPassBf16::backward(const cpu::Context& context, const MicroBatch& batch,
-                                  const std::vector<LeafRows>& leaves, Bf16* dh, GradientImage* image) {
+template <class E>
+Status CpuTrainingPass<E>::backward(const cpu::Context& context, const MicroBatch& batch,
+                                    const std::vector<LeafRows>& leaves, E* dh, CpuGradient* image) {
   const ModelConfig& config = network_.config();
   const int64_t rows = batch.rows();
   d_act_.ensure(rows * config.intermediate);
@@ -143,10 +142,10 @@ Status TrainingPassBf16::backward(const cpu::Context& context, const MicroBatch&
   d_normed_.ensure(rows * config.hidden);
   d_attention_.ensure(rows * config.q_size());
   d_qkv_.ensure(rows * config.qkv_size());
-  Buffer<Bf16> recomputed;
+  Buffer<E> recomputed;
   for (int64_t layer = config.layers - 1; layer >= 0; --layer) {
-    LayerActivationsBf16& a = activations(layer);
-    const Bf16* h_in = h_in_[static_cast<size_t>(layer)].data();
+    LayerActivations<E>& a = activations(layer);
+    const E* h_in = h_in_[static_cast<size_t>(layer)].data();
     if (recompute_ && layer != config.layers - 1) {
       recomputed.ensure(rows * config.hidden);
       LOCKSTEP_RETURN_IF_ERROR(network_.layer_forward(context, layer, forward_batch(batch), h_in,
@@ -160,5 +159,8 @@ Status TrainingPassBf16::backward(const cpu::Context& context, const MicroBatch&
   }
   return ok_status();
 }
+
+template class CpuTrainingPass<float>;
+template class CpuTrainingPass<Bf16>;
 
 }  // namespace lockstep::model

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoder and Learner of the CPU over the networks and passes of a profile. Net is Network or NetworkBf16.
+// Decoder and Learner of the CPU over the network and the passes of a profile. E: float or Bf16.
 #pragma once
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "model/gradient.h"
+#include "model/cpu/cpu_gradient.h"
+#include "model/cpu/cpu_network.h"
+#include "model/cpu/cpu_training_pass.h"
+#include "model/cpu/cpu_vocabulary_pass.h"
 #include "model/model.h"
-#include "model/network.h"
 #include "ops/tensor_sum/tensor_sum.h"
 
 namespace lockstep::model {
 
-template <class Net>
+template <class E>
 class CpuDecoder : public Decoder {
  public:
-  using Element = typename Net::Element;
-  explicit CpuDecoder(const Net& network)
+  explicit CpuDecoder(const CpuNetwork<E>& network)
       : network_(network), page_elements_(network.config().layers * network.kv_layer_elements()) {}
 
   void ensure_pages(int64_t count) override {
@@ -33,8 +34,8 @@ class CpuDecoder : public Decoder {
               std::vector<DrawnToken>* drawn) override {
     const int64_t h = network_.config().hidden;
     const int64_t rows = static_cast<int64_t>(in.ids.size());
-    ForwardBatchOf<Element> batch;
-    std::vector<std::vector<Element*>> pages(in.runs.size());
+    ForwardBatch<E> batch;
+    std::vector<std::vector<E*>> pages(in.runs.size());
     for (size_t i = 0; i < in.runs.size(); ++i) {
       const DecodeRun& run = in.runs[i];
       for (const int32_t page : run.pages) pages[i].push_back(pages_[static_cast<size_t>(page)].data());
@@ -78,30 +79,29 @@ class CpuDecoder : public Decoder {
     });
   }
 
-  const Net& network_;
+  const CpuNetwork<E>& network_;
   int64_t page_elements_;
-  std::vector<Buffer<Element>> pages_;
-  typename Net::Activations activations_;
-  typename Net::Scratch scratch_;
-  Buffer<Element> hidden_, last_, normed_;
+  std::vector<Buffer<E>> pages_;
+  LayerActivations<E> activations_;
+  LayerScratch<E> scratch_;
+  Buffer<E> hidden_, last_, normed_;
   Buffer<float> logits_;
   std::vector<ops::VocabularySums> sums_;
 };
 
-// update(factors, parameter, image): AdamW of one parameter. after(): the weights have moved.
-template <class Net, class Pass, class Vocabulary>
+// What the profiles have in common; apply() is a profile's own.
+template <class E>
 class CpuLearner : public Learner {
  public:
-  using Element = typename Net::Element;
-  CpuLearner(const Net& network, const ParameterTable& table, OptimizerState* state, bool recompute)
+  CpuLearner(const CpuNetwork<E>& network, const ParameterTable& table, OptimizerState* state, bool recompute)
       : network_(network), table_(table), state_(state), pass_(network, recompute), vocabulary_(network) {}
 
   void begin(const cpu::Context& context, const UpdateShape& shape) override {
-    if (!image_) image_ = std::make_unique<GradientImage>(table_);
+    if (!image_) image_ = std::make_unique<CpuGradient>(table_);
     image_->begin(context, shape.leaves, shape.tokens);
   }
   Status micro_batch(const cpu::Context& context, const MicroBatchWork& work) override {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Element* hidden, pass_.forward(context, *work.batch));
+    LOCKSTEP_ASSIGN_OR_RETURN(const E* hidden, pass_.forward(context, *work.batch));
     dh_.ensure(work.batch->rows() * network_.config().hidden);
     LOCKSTEP_RETURN_IF_ERROR(vocabulary_.backward(context, hidden, work, dh_.data(), image_.get()));
     return pass_.backward(context, *work.batch, *work.input_leaves, dh_.data(), image_.get());
@@ -128,27 +128,27 @@ class CpuLearner : public Learner {
   Status log_probs(const cpu::Context& context, const MicroBatch& batch, const std::vector<LossRow>& rows,
                    double temperature, std::vector<float>* log_probs,
                    std::vector<double>* entropies) override {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Element* hidden, pass_.forward(context, batch));
+    LOCKSTEP_ASSIGN_OR_RETURN(const E* hidden, pass_.forward(context, batch));
     return vocabulary_.log_probs(context, hidden, rows, temperature, log_probs, entropies);
   }
   Status logits(const cpu::Context& context, const MicroBatch& batch, float* out) override {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Element* hidden, pass_.forward(context, batch));
-    Buffer<Element> normed(batch.rows() * network_.config().hidden);
+    LOCKSTEP_ASSIGN_OR_RETURN(const E* hidden, pass_.forward(context, batch));
+    Buffer<E> normed(batch.rows() * network_.config().hidden);
     network_.final_norm(context, hidden, batch.rows(), normed.data(), nullptr);
     network_.logits(context, normed.data(), batch.rows(), out);
     return ok_status();
   }
 
  protected:
-  const Net& network_;
+  const CpuNetwork<E>& network_;
   const ParameterTable& table_;
   OptimizerState* state_;
-  std::unique_ptr<GradientImage> image_;  // from the first update on
+  std::unique_ptr<CpuGradient> image_;  // from the first update on
 
  private:
-  Pass pass_;
-  Vocabulary vocabulary_;
-  Buffer<Element> dh_;
+  CpuTrainingPass<E> pass_;
+  CpuVocabularyPass<E> vocabulary_;
+  Buffer<E> dh_;
 };
 
 }  // namespace lockstep::model

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/vocabulary_pass_bf16.h"
+#include "model/cpu/cpu_vocabulary_pass.h"
 
 #include <algorithm>
 #include <cstring>
-
-#include "ops/rms_norm/rms_norm_bf16_cpu.h"
-#include "ops/vocabulary/vocabulary_bf16_cpu.h"
 
 namespace lockstep::model {
 namespace {
@@ -14,13 +11,18 @@ constexpr int64_t kBlockSlots = 256;  // logits in memory at once; a multiple of
 
 }  // namespace
 
-int64_t VocabularyPassBf16::bytes(const ModelConfig& config, int64_t loss_rows) {
+template <class E>
+int64_t CpuVocabularyPass<E>::bytes(const ModelConfig& config, int64_t loss_rows) {
   const int64_t rows = std::min(kBlockSlots, loss_rows);
-  return rows * (config.vocab + config.hidden) * static_cast<int64_t>(sizeof(float) + sizeof(Bf16));
+  const int64_t rounded = Ops::kRounds ? rows * (config.vocab + config.hidden) : 0;  // gradient, product
+  return rows * (config.vocab * static_cast<int64_t>(sizeof(float)) +
+                 3 * config.hidden * static_cast<int64_t>(sizeof(E))) +
+         rounded * static_cast<int64_t>(sizeof(E));
 }
 
-std::vector<VocabularyPassBf16::Block> VocabularyPassBf16::blocks(const std::vector<LossRow>& rows,
-                                                                  int64_t slots) {
+template <class E>
+std::vector<typename CpuVocabularyPass<E>::Block> CpuVocabularyPass<E>::blocks(
+    const std::vector<LossRow>& rows, int64_t slots) {
   std::vector<Block> out;
   int64_t row = 0;
   for (int64_t slot = 0; slot < slots; slot += kBlockSlots) {
@@ -34,20 +36,21 @@ std::vector<VocabularyPassBf16::Block> VocabularyPassBf16::blocks(const std::vec
   return out;
 }
 
-Status VocabularyPassBf16::block_logits(const cpu::Context& context, const Bf16* hidden,
-                                        const std::vector<LossRow>& rows, const Block& block, float scale,
-                                        std::vector<float>* log_probs, std::vector<double>* entropies) {
+template <class E>
+Status CpuVocabularyPass<E>::block_logits(const cpu::Context& context, const E* hidden,
+                                          const std::vector<LossRow>& rows, const Block& block, float scale,
+                                          std::vector<float>* log_probs, std::vector<double>* entropies) {
   const int64_t h = network_.config().hidden;
   const int64_t vocab = network_.config().vocab;
   gathered_.ensure(block.slots * h);
   normed_.ensure(block.slots * h);
   logits_.ensure(block.slots * vocab);
   sums_.resize(static_cast<size_t>(block.slots));
-  std::memset(gathered_.data(), 0, static_cast<size_t>(block.slots * h) * sizeof(Bf16));
+  std::memset(gathered_.data(), 0, static_cast<size_t>(block.slots * h) * sizeof(E));
   for (int64_t r = block.begin; r < block.end; ++r) {
     const LossRow& row = rows[static_cast<size_t>(r)];
     std::memcpy(gathered_.data() + (row.slot - block.first_slot) * h, hidden + row.row * h,
-                static_cast<size_t>(h) * sizeof(Bf16));
+                static_cast<size_t>(h) * sizeof(E));
   }
   // Of a row of padding the norm is +0, and so are its logits.
   network_.final_norm(context, gathered_.data(), block.slots, normed_.data(), nullptr);
@@ -65,9 +68,10 @@ Status VocabularyPassBf16::block_logits(const cpu::Context& context, const Bf16*
   return ok_status();
 }
 
-Status VocabularyPassBf16::log_probs(const cpu::Context& context, const Bf16* hidden,
-                                     const std::vector<LossRow>& rows, double temperature,
-                                     std::vector<float>* log_probs, std::vector<double>* entropies) {
+template <class E>
+Status CpuVocabularyPass<E>::log_probs(const cpu::Context& context, const E* hidden,
+                                       const std::vector<LossRow>& rows, double temperature,
+                                       std::vector<float>* log_probs, std::vector<double>* entropies) {
   const float scale = ops::vocabulary_scale(temperature);
   log_probs->resize(rows.size());
   entropies->resize(rows.size());
@@ -78,8 +82,9 @@ Status VocabularyPassBf16::log_probs(const cpu::Context& context, const Bf16* hi
   return ok_status();
 }
 
-Status VocabularyPassBf16::backward(const cpu::Context& context, const Bf16* hidden, const MicroBatchWork& in,
-                                    Bf16* dh, GradientImage* image) {
+template <class E>
+Status CpuVocabularyPass<E>::backward(const cpu::Context& context, const E* hidden, const MicroBatchWork& in,
+                                      E* dh, CpuGradient* image) {
   const ModelConfig& config = network_.config();
   const ParameterTable& table = network_.table();
   const int64_t h = config.hidden;
@@ -94,7 +99,7 @@ Status VocabularyPassBf16::backward(const cpu::Context& context, const Bf16* hid
     LOCKSTEP_RETURN_IF_ERROR(log_probs(context, hidden, rows, in.temperature, in.log_probs, in.entropies));
 
   dy_.ensure(batch_rows * h);
-  std::memset(dy_.data(), 0, static_cast<size_t>(batch_rows * h) * sizeof(Bf16));
+  std::memset(dy_.data(), 0, static_cast<size_t>(batch_rows * h) * sizeof(E));
   std::vector<RowGradient> gradients;
   std::vector<ops::VocabularyGradientRow> op_rows;
   for (const Block& block : blocks(rows, in.slots)) {
@@ -107,21 +112,22 @@ Status VocabularyPassBf16::backward(const cpu::Context& context, const Bf16* hid
       const RowGradient& gradient = gradients[static_cast<size_t>(r - block.begin)];
       op_rows[static_cast<size_t>(row.slot - block.first_slot)] = {row.target, gradient.dlogp, gradient.dent};
     }
-    gradient_.ensure(block.slots * vocab);
-    ops::vocabulary_gradient_bf16_cpu(context, logits_.data(), vocab, block.slots, vocab, scale,
-                                      inverse_temperature, sums_.data(), op_rows.data(), gradient_.data(),
-                                      vocab);
-    image->add_matrix(context, table.head(), gradient_.data(), vocab, normed_.data(), h, vocab, h,
+    if (Ops::kRounds) {
+      gradient_.ensure(block.slots * vocab);
+      product_.ensure(block.slots * h);
+    }
+    const E* gradient =
+        Ops::vocabulary_gradient(context, logits_.data(), block.slots, vocab, scale, inverse_temperature,
+                                 sums_.data(), op_rows.data(), gradient_.data());
+    image->add_matrix(context, table.head(), gradient, vocab, normed_.data(), h, vocab, h,
                       slice_leaves(*in.loss_leaves, block.first_slot, block.first_slot + block.slots));
-    product_.ensure(block.slots * h);
     d_normed_.ensure(block.slots * h);
-    ops::matmul_bf16_input_gradient_cpu(context, gradient_.data(), vocab, network_.at(table.head()),
-                                        block.slots, vocab, h, product_.data(), h);
-    ops::matmul_bf16_epilogue_cpu(context, product_.data(), h, block.slots, h, {}, d_normed_.data(), h);
+    Ops::input_gradient(context, gradient, network_.at(table.head()), block.slots, vocab, h, product_.data(),
+                        d_normed_.data());
     for (int64_t r = block.begin; r < block.end; ++r) {
       const LossRow& row = rows[static_cast<size_t>(r)];
       std::memcpy(dy_.data() + row.row * h, d_normed_.data() + (row.slot - block.first_slot) * h,
-                  static_cast<size_t>(h) * sizeof(Bf16));
+                  static_cast<size_t>(h) * sizeof(E));
     }
   }
   // The final norm over all rows: those without loss have dy = 0, which adds +0 everywhere.
@@ -129,10 +135,13 @@ Status VocabularyPassBf16::backward(const cpu::Context& context, const Bf16* hid
   normed_.ensure(batch_rows * h);
   network_.final_norm(context, hidden, batch_rows, normed_.data(), inverse_rms_.data());
   image->add_gain(context, table.final_norm(), dy_.data(), hidden, inverse_rms_.data(), h, in.batch->samples);
-  std::memset(dh, 0, static_cast<size_t>(batch_rows * h) * sizeof(Bf16));
-  ops::rms_norm_backward_bf16_cpu(context, dy_.data(), hidden, network_.at(table.final_norm()),
-                                  inverse_rms_.data(), batch_rows, h, dh);
+  std::memset(dh, 0, static_cast<size_t>(batch_rows * h) * sizeof(E));
+  Ops::norm_backward(context, dy_.data(), hidden, network_.at(table.final_norm()), inverse_rms_.data(),
+                     batch_rows, h, dh);
   return ok_status();
 }
+
+template class CpuVocabularyPass<float>;
+template class CpuVocabularyPass<Bf16>;
 
 }  // namespace lockstep::model
