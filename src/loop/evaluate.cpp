@@ -82,7 +82,7 @@ Status run_eval(const EvalCommandConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_eval_output(config));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto grader, tasks::make_grader(config.rm_type));
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
-                            start_from(config.hf_checkpoint, config.profile, config.machine));
+                            start_run(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Evaluator evaluator,
       Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), start.text));

@@ -47,7 +47,7 @@ Status check_generate_output(const GenerateConfig& config) {
 Status run_generate(const GenerateConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_generate_output(config));
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
-                            start_from(config.hf_checkpoint, config.profile, config.machine));
+                            start_run(config.hf_checkpoint, config.profile, config.machine));
   SampledBatch batch;
   batch.samples_per_prompt = config.n_samples_per_prompt;
   LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, generation_prompts(config, start.text));

@@ -281,7 +281,7 @@ Status check_memory(const Start& start, const RunMemory& memory) {
 
 Result<std::string> train_memory_text(const TrainConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
-                            start_from(config.hf_checkpoint, config.profile, config.machine));
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
   const std::string suffix = tasks::default_prompt_suffix(config.rm_type);
   LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource prompts,
                             PromptSource::load(config.prompt, suffix, true, start.text));
@@ -298,7 +298,7 @@ Result<std::string> train_memory_text(const TrainConfig& config) {
 
 Result<std::string> sft_memory_text(const SftConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
-                            start_from(config.hf_checkpoint, config.profile, config.machine));
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource source,
                             PromptSource::load_demonstrations(config.prompt, start.text));
   DemonstrationLengths lengths;
@@ -321,7 +321,7 @@ Result<std::string> sft_memory_text(const SftConfig& config) {
 Result<std::string> eval_memory_text(const EvalCommandConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_eval_output(config));
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
-                            start_from(config.hf_checkpoint, config.profile, config.machine));
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Evaluator evaluator,
       Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), start.text));
@@ -332,7 +332,7 @@ Result<std::string> eval_memory_text(const EvalCommandConfig& config) {
 Result<std::string> generate_memory_text(const GenerateConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_generate_output(config));
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
-                            start_from(config.hf_checkpoint, config.profile, config.machine));
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<SampledPrompt> prompts, generation_prompts(config, start.text));
   const SamplingNeeds needs = generation_needs(config, prompts);
   LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(needs, start.shape, config.machine.engine));

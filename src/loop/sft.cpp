@@ -68,7 +68,7 @@ DemonstrationLengths SftRun::lengths() const {
 }
 
 Status SftRun::prepare() {
-  LOCKSTEP_ASSIGN_OR_RETURN(run_.start, start_from(config_.hf_checkpoint, config_.profile, config_.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(run_.start, start_run(config_.hf_checkpoint, config_.profile, config_.machine));
   LOCKSTEP_RETURN_IF_ERROR(load_data());
   LOCKSTEP_RETURN_IF_ERROR(check_memory(run_.start, sft_memory(config_, run_.start, lengths())));
   LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile));

@@ -19,8 +19,11 @@ struct Start {
   TextModel text;
   model::ChosenDevice device;
 };
-// Reads config.json and the tokenizer. Says on stderr what --device auto chose.
-Result<Start> start_from(const std::string& hf_checkpoint, model::Profile profile,
+// Reads config.json and the tokenizer.
+Result<Start> read_start(const std::string& hf_checkpoint, model::Profile profile,
                          const MachineConfig& machine);
+// The same for a run: says on stderr what --device auto chose.
+Result<Start> start_run(const std::string& hf_checkpoint, model::Profile profile,
+                        const MachineConfig& machine);
 
 }  // namespace lockstep::loop

@@ -98,7 +98,7 @@ Status TrainRun::load_reference() {
 
 Status TrainRun::prepare() {
   LOCKSTEP_ASSIGN_OR_RETURN(grader_, tasks::make_grader(config_.rm_type));
-  LOCKSTEP_ASSIGN_OR_RETURN(run_.start, start_from(config_.hf_checkpoint, config_.profile, config_.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(run_.start, start_run(config_.hf_checkpoint, config_.profile, config_.machine));
   LOCKSTEP_RETURN_IF_ERROR(load_data());
   LOCKSTEP_RETURN_IF_ERROR(
       check_memory(run_.start, train_memory(config_, run_.start, *prompts_, *evaluator_)));

@@ -112,7 +112,9 @@ Result<ChosenDevice> choose_device(Profile profile, const ModelConfig& config, c
   if (!gpu.ok()) {
     if (choice.device != "auto")
       return invalid("--device cuda: {}; use --device cpu", gpu.status().message());
-    if (choice.index > 0) return invalid("--gpu-index {}: {}", choice.index, gpu.status().message());
+    if (choice.index > 0)
+      return invalid("--gpu-index {}: {}; name another, or use --device cpu", choice.index,
+                     gpu.status().message());
     out.choice.device = "cpu";
     out.reason = "computing on the CPU: " + gpu.status().message();
     return out;
