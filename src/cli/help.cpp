@@ -128,7 +128,7 @@ std::string command_names(CommandSet commands) {
 }  // namespace
 
 std::string version_text() {
-  return fmt::format("lockstep {} (numerics version {}, profile fp32)\n", kVersion,
+  return fmt::format("lockstep {} (numerics version {}, profiles fp32 and bf16)\n", kVersion,
                      numerics::kNumericsVersion);
 }
 
