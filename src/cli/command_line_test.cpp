@@ -186,14 +186,27 @@ TEST(CommandLine, WordsAreShownShortAndAsUtf8) {
 
 TEST(CommandLine, OutOfMemoryNamesWhatTheCommandHas) {
   for (const Command& command : all_commands()) {
-    const std::vector<std::string> words = split(out_of_memory_text("lockstep " + std::string(command.name)));
-    for (std::string word : words) {
+    const std::string prefix = "lockstep " + std::string(command.name);
+    const DeviceError gpu("allocating", true);
+    for (std::string word : split(out_of_memory_text(prefix) + " " + device_error_text(prefix, gpu))) {
       if (word[0] == '(') word.erase(0, 1);
       if (word.back() == ';') word.pop_back();
       if (word.rfind("--", 0) != 0) continue;
       EXPECT_NE(find_option(word.substr(2), command.bit), nullptr) << command.name << " " << word;
     }
   }
+}
+
+TEST(CommandLine, DeviceErrorsSayWhatFailedAndWhatToDo) {
+  const std::string memory =
+      device_error_text("lockstep train", DeviceError("no room for the weights", true));
+  EXPECT_EQ(memory.rfind("no room for the weights; ", 0), 0U);
+  EXPECT_NE(memory.find("--max-tokens-per-gpu"), std::string::npos);
+  EXPECT_NE(memory.find("last checkpoint"), std::string::npos);
+  const std::string lost = device_error_text("lockstep eval", DeviceError("an illegal address"));
+  EXPECT_EQ(lost.find("--max-tokens-per-gpu"), std::string::npos);
+  EXPECT_EQ(lost.find("checkpoint"), std::string::npos);
+  EXPECT_NE(lost.find("the GPU or its driver failed"), std::string::npos);
 }
 
 TEST(CommandLine, ForeignValuesThatAskForMoreAreRefused) {

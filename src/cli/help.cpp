@@ -125,6 +125,16 @@ std::string command_names(CommandSet commands) {
   return names;
 }
 
+// Options that say what a command takes, "" for one that has none.
+std::string memory_options(std::string_view prefix) {
+  const std::string dry_run = " (--dry-run prints what it takes)";
+  if (prefix == "lockstep train") return "--max-tokens-per-gpu or --max-running-requests" + dry_run;
+  if (prefix == "lockstep sft") return "--max-tokens-per-gpu" + dry_run;
+  if (prefix == "lockstep eval" || prefix == "lockstep generate")
+    return "--max-running-requests or --max-total-tokens" + dry_run;
+  return "";
+}
+
 }  // namespace
 
 std::string version_text() {
@@ -133,15 +143,23 @@ std::string version_text() {
 }
 
 std::string out_of_memory_text(std::string_view prefix) {
-  const std::string dry_run = " (--dry-run prints what it takes)";
-  if (prefix == "lockstep train")
-    return "out of memory; lower --max-tokens-per-gpu or --max-running-requests" + dry_run;
-  if (prefix == "lockstep sft") return "out of memory; lower --max-tokens-per-gpu" + dry_run;
-  if (prefix == "lockstep eval" || prefix == "lockstep generate")
-    return "out of memory; lower --max-running-requests or --max-total-tokens" + dry_run;
+  const std::string options = memory_options(prefix);
+  if (!options.empty()) return "out of memory; lower " + options;
   if (prefix == "lockstep init")
     return "out of memory; --model-config describes a model too large for this machine";
   return "out of memory; close other programs or use a larger machine";
+}
+
+std::string device_error_text(std::string_view prefix, const DeviceError& error) {
+  const std::string options = memory_options(prefix);
+  std::string remedy = "the GPU or its driver failed; start again, on another GPU if it fails again";
+  if (error.out_of_memory()) {
+    remedy = options.empty() ? std::string("end other programs on the GPU or use a larger one")
+                             : "end other programs on the GPU, or lower " + options;
+  }
+  if (prefix == "lockstep train" || prefix == "lockstep sft")
+    remedy += "; the run goes on from its last checkpoint";
+  return std::string(error.what()) + "; " + remedy;
 }
 
 std::string overview() {

@@ -82,7 +82,7 @@ int guarded(const std::vector<std::string>& words, const std::string& program) {
   } catch (const std::bad_alloc&) {
     status = stopped("{}", out_of_memory_text(prefix));
   } catch (const DeviceError& error) {
-    status = stopped("{}", error.what());
+    status = stopped("{}", device_error_text(prefix, error));
   } catch (const std::exception& error) {
     status = stopped("a bug: {}", error.what());
   }

@@ -36,7 +36,7 @@ std::string utc_now() {
 
 }  // namespace
 
-std::string environment_json(const MachineConfig& machine, const cpu::Context& context,
+std::string environment_json(const MachineConfig& machine, const Start& start,
                              const std::string& checkpoint_folder, const std::string& ledger_sha256) {
   utsname system{};
   ::uname(&system);
@@ -52,8 +52,9 @@ std::string environment_json(const MachineConfig& machine, const cpu::Context& c
       .add("fmt", FMT_VERSION)
       .add("program_sha256", program.ok() ? program.value() : "")
       .add("pid", static_cast<int64_t>(::getpid()))
-      .add("threads", context.threads())
-      .add("isa", cpu::isa_name(context.isa()))
+      .add("threads", start.context->threads())
+      .add("isa", cpu::isa_name(start.context->isa()))
+      .add("device", start.device.choice.device)
       .add("max_tokens_per_gpu", machine.max_tokens_per_gpu)
       .add("recompute_activations", machine.recompute_activations)
       .add("max_running_requests", engine.max_running_requests)
@@ -61,9 +62,17 @@ std::string environment_json(const MachineConfig& machine, const cpu::Context& c
            engine.admission_shuffle ? fmt::format("shuffle:{}", *engine.admission_shuffle) : "fifo")
       .add("prefix_cache", engine.prefix_cache)
       .add("chunked_prefill_size", engine.chunked_prefill_size)
-      .add("max_total_tokens", engine.max_total_tokens)
-      .add("checkpoint", checkpoint_folder)
-      .add("ledger_sha256", ledger_sha256);
+      .add("max_total_tokens", engine.max_total_tokens);
+  if (start.device.gpu) {
+    const model::GpuInfo& gpu = *start.device.gpu;
+    out.add("gpu", gpu.name)
+        .add("gpu_index", static_cast<int64_t>(gpu.index))
+        .add("gpu_sms", static_cast<int64_t>(machine.device.sms > 0 ? machine.device.sms : gpu.sms))
+        .add("compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor))
+        .add("cuda_driver", gpu.driver)
+        .add("cuda_runtime", gpu.runtime);
+  }
+  out.add("checkpoint", checkpoint_folder).add("ledger_sha256", ledger_sha256);
   return out.text();
 }
 

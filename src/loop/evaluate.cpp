@@ -7,7 +7,7 @@
 
 #include "core/file.h"
 #include "ledger/json_text.h"
-#include "loop/machine.h"
+#include "loop/memory.h"
 #include "model/load.h"
 #include "tasks/registry.h"
 
@@ -80,22 +80,21 @@ Status check_eval_output(const EvalCommandConfig& config) {
 
 Status run_eval(const EvalCommandConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_eval_output(config));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto grader, tasks::make_grader(config.rm_type));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
-                            model::load_model(config.hf_checkpoint, config.profile, config.machine.device));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const TextModel text,
-      load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
+                            start_run(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Evaluator evaluator,
-      Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), text));
+      Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), start.text));
   if (evaluator.empty()) return invalid("--eval-prompt-data is missing; give NAME PATH");
-  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), model->config(), config.machine.engine));
-  model->prepare(*context, std::min(model->config().max_positions,
-                                    evaluator.longest_prompt() + config.eval.sampling.max_new_tokens));
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), start.shape, config.machine.engine));
+  LOCKSTEP_RETURN_IF_ERROR(check_memory(start, eval_memory(config, start, evaluator)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
+                            model::load_model(config.hf_checkpoint, config.profile, start.device.choice));
+  model->prepare(*start.context, std::min(model->config().max_positions,
+                                          evaluator.longest_prompt() + config.eval.sampling.max_new_tokens));
   rollout::Engine engine(*model, config.machine.engine);
-  const SampleContext sample{context.get(), &text, &engine, grader.get(), model->config().vocab};
+  const SampleContext sample{start.context.get(), &start.text, &engine, grader.get(), model->config().vocab};
   ProgressLine progress;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<EvalResult> results,
                             evaluator.run(sample, config.seed, 0, &progress));

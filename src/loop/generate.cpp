@@ -7,7 +7,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
-#include "loop/machine.h"
+#include "loop/memory.h"
 #include "loop/progress.h"
 #include "model/load.h"
 
@@ -46,33 +46,36 @@ Status check_generate_output(const GenerateConfig& config) {
 
 Status run_generate(const GenerateConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_generate_output(config));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
-                            model::load_model(config.hf_checkpoint, config.profile, config.machine.device));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const TextModel text,
-      load_text_model(config.hf_checkpoint, model->config().eos_ids, model->config().vocab));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
+                            start_run(config.hf_checkpoint, config.profile, config.machine));
   SampledBatch batch;
   batch.samples_per_prompt = config.n_samples_per_prompt;
-  LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, generation_prompts(config, text));
+  LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, generation_prompts(config, start.text));
   const SamplingNeeds needs = generation_needs(config, batch.prompts);
-  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(needs, model->config(), config.machine.engine));
-  model->prepare(*context, needs.longest_prompt + config.sampling.max_new_tokens);
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(needs, start.shape, config.machine.engine));
+  const int64_t longest = needs.longest_prompt + config.sampling.max_new_tokens;
+  LOCKSTEP_RETURN_IF_ERROR(check_memory(
+      start,
+      generate_memory(config, start, static_cast<int64_t>(batch.prompts.size()) * config.n_samples_per_prompt,
+                      longest)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
+                            model::load_model(config.hf_checkpoint, config.profile, start.device.choice));
+  model->prepare(*start.context, longest);
   rollout::Engine engine(*model, config.machine.engine);
-  const SampleContext sample{context.get(), &text, &engine, nullptr, model->config().vocab};
+  const SampleContext sample{start.context.get(), &start.text, &engine, nullptr, model->config().vocab};
   const auto settings =
       generation_settings(sample, config.sampling, config.seed, numerics::Purpose::kRollout);
   log_info("sampling: temperature {}, top-p {}, top-k {}, seed {}; end tokens from {}",
            config.sampling.temperature, config.sampling.top_p, config.sampling.top_k, config.seed,
-           text.end_source);
+           start.text.end_source);
   ProgressLine progress;
-  const auto start = std::chrono::steady_clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   LOCKSTEP_RETURN_IF_ERROR(sample_batch(
       sample, settings,
       [&](const rollout::Progress& p) {
         progress.update(
             fmt::format("{}/{} samples, {:.0f} tokens/s", p.finished, p.total,
-                        static_cast<double>(p.generated_tokens) / std::max(seconds_since(start), 1e-3)));
+                        static_cast<double>(p.generated_tokens) / std::max(seconds_since(begin), 1e-3)));
       },
       &batch));
   const std::string lines = samples_jsonl(batch);

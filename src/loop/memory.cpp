@@ -5,43 +5,21 @@
 
 #include <algorithm>
 
-#include "checkpoint/hf_folder.h"
-#include "core/file.h"
-#include "loop/evaluate.h"
 #include "loop/generate.h"
-#include "loop/machine.h"
 #include "loop/prompts.h"
 #include "model/model.h"
+#include "numerics/constants.h"
 #include "tasks/registry.h"
 
 namespace lockstep::loop {
 namespace {
 
+using model::MemoryPart;
+
 constexpr int64_t kFloat = sizeof(float);
 // A token of a finished sample: its id and log-probability in the sample, in the batch of the update and in
 // the share of one update, and their text in the line of the samples' file.
 constexpr int64_t kSampleToken = 96;
-
-struct Part {
-  std::string name;
-  int64_t bytes;
-};
-
-// What is read of a checkpoint folder.
-struct Checkpoint {
-  std::unique_ptr<cpu::Context> context;
-  model::ModelConfig shape;
-  TextModel text;
-};
-
-Result<Checkpoint> open_checkpoint(const std::string& folder, const MachineConfig& machine) {
-  LOCKSTEP_ASSIGN_OR_RETURN(auto context, make_context(machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string json, checkpoint::read_config_json(folder));
-  LOCKSTEP_ASSIGN_OR_RETURN(model::ModelConfig shape,
-                            model::parse_model_config(json, join_path(folder, checkpoint::kConfigFile)));
-  LOCKSTEP_ASSIGN_OR_RETURN(TextModel text, load_text_model(folder, shape.eos_ids, shape.vocab));
-  return Checkpoint{std::move(context), std::move(shape), std::move(text)};
-}
 
 // Samples that are drawn together, of `longest` tokens at most.
 struct Sampling {
@@ -53,19 +31,32 @@ struct Sampling {
     return std::min(samples, engine.max_running_requests);
   }
   int64_t kept_bytes() const { return kept_samples * longest * kSampleToken; }
+  // Pages of keys and values.
+  int64_t pages(const rollout::EngineConfig& engine) const {
+    const int64_t each = (longest + numerics::kKeyBlock - 1) / numerics::kKeyBlock + 1;
+    const int64_t all = running(engine) * each;
+    if (engine.max_total_tokens <= 0) return all;
+    return std::min(all, (engine.max_total_tokens + numerics::kKeyBlock - 1) / numerics::kKeyBlock);
+  }
 };
 
-int64_t kv_bytes(const Sampling& sampling, const rollout::EngineConfig& engine, int64_t page) {
-  const int64_t pages = (sampling.longest + numerics::kKeyBlock - 1) / numerics::kKeyBlock + 1;
-  const int64_t bytes = sampling.running(engine) * pages * page;
-  if (engine.max_total_tokens <= 0) return bytes;
-  return std::min(bytes, (engine.max_total_tokens + numerics::kKeyBlock - 1) / numerics::kKeyBlock * page);
-}
-
-Part kv_part(const Sampling& sampling, const rollout::EngineConfig& engine, int64_t page) {
+MemoryPart kv_part(const Sampling& sampling, const rollout::EngineConfig& engine, int64_t page) {
   return {
       fmt::format("keys and values of {} samples x {} tokens", sampling.running(engine), sampling.longest),
-      kv_bytes(sampling, engine, page)};
+      sampling.pages(engine) * page};
+}
+
+MemoryPart kept_part(const Sampling& sampling, const char* of) {
+  return {fmt::format("{} samples{}", sampling.kept_samples, of), sampling.kept_bytes()};
+}
+
+MemoryPart common_part() {
+  return {"tokenizer and data", int64_t{256} << 20};
+}
+
+// Rollout and evaluation use one cache, which keeps the size of the larger.
+const Sampling& larger(const Sampling& a, const Sampling& b, const rollout::EngineConfig& engine) {
+  return b.pages(engine) > a.pages(engine) ? b : a;
 }
 
 // An update of `samples` samples of `longest` tokens at most.
@@ -74,155 +65,280 @@ struct Training {
   int64_t longest = 0;
   int64_t loss_rows = 0;  // at most; those of a micro-batch are fewer
   int64_t leaves = 1;
+
+  int64_t pad(model::Profile profile) const {
+    return profile == model::Profile::kBf16 ? numerics::kTokenPad : 1;
+  }
+  int64_t sample_rows(model::Profile profile) const {
+    return (longest + pad(profile) - 1) / pad(profile) * pad(profile);
+  }
+  int64_t rows(model::Profile profile, const MachineConfig& machine) const {
+    const int64_t one = sample_rows(profile);
+    return std::max(one, std::min(machine.max_tokens_per_gpu, samples * one));
+  }
+  // A sample counts for the leaf that its middle lies in.
+  int64_t leaf_rows(model::Profile profile) const {
+    const int64_t one = sample_rows(profile);
+    return std::min(samples * one, samples * one / std::max<int64_t>(1, leaves) + one);
+  }
+  // A leaf that one micro-batch can not hold keeps its chains in memory between micro-batches.
+  bool cuts_leaves(model::Profile profile, const MachineConfig& machine) const {
+    const int64_t most = rows(profile, machine);
+    return samples * sample_rows(profile) > most && leaf_rows(profile) > most;
+  }
 };
 
-// The parts of a model in training; *needs: what its micro-batches take.
-std::vector<Part> training_parts(const Checkpoint& from, model::Profile profile, const MachineConfig& machine,
-                                 const Training& training, model::MemoryNeeds* needs) {
-  const int64_t arena = model::ParameterTable(from.shape).arena_size() * kFloat;
-  const int64_t tokens = training.samples * training.longest;
-  const int64_t rows = std::max(training.longest, std::min(machine.max_tokens_per_gpu, tokens));
-  // A leaf that one micro-batch can not hold keeps its chains in memory between micro-batches.
-  const int64_t leaf_tokens = tokens / std::max<int64_t>(1, training.leaves);
-  const bool carries = tokens > machine.max_tokens_per_gpu && leaf_tokens > training.longest;
-  *needs = model::memory_needs(*from.context, profile, from.shape, rows, std::min(rows, training.loss_rows),
+bool is_bf16(model::Profile profile) {
+  return profile == model::Profile::kBf16;
+}
+
+// The parts of a model in training on the CPU; *needs: what its micro-batches take.
+std::vector<MemoryPart> training_parts(const Start& start, model::Profile profile,
+                                       const MachineConfig& machine, const Training& training,
+                                       model::MemoryNeeds* needs) {
+  const int64_t arena = model::ParameterTable(start.shape).arena_size() * kFloat;
+  const int64_t rows = training.rows(profile, machine);
+  *needs = model::memory_needs(*start.context, profile, start.shape, rows, std::min(rows, training.loss_rows),
                                machine.recompute_activations);
-  const bool bf16 = profile == model::Profile::kBf16;
   return {
-      {bf16 ? "weights (bfloat16) and masters (float32)" : "weights (float32)", needs->weights},
+      {is_bf16(profile) ? "weights (bfloat16) and masters (float32)" : "weights (float32)", needs->weights},
       {"weights, packed for products", needs->packed},
       {"AdamW moments", 2 * arena},
       {"gradient image (int64)", 2 * arena},
-      {"gradient chains between micro-batches", carries ? arena : 0},
+      {"gradient chains between micro-batches", training.cuts_leaves(profile, machine) ? arena : 0},
       {fmt::format("activations of {} tokens", rows), needs->activations},
   };
 }
 
-std::string table(const std::vector<Part>& parts) {
-  std::string out = "# memory, at most\n";
-  int64_t sum = 0;
-  for (const Part& part : parts) {
-    if (part.bytes == 0) continue;
-    sum += part.bytes;
-    out += fmt::format("#   {:9.3f} GiB  {}\n", static_cast<double>(part.bytes) / 0x1p30, part.name);
-  }
-  out += fmt::format("#   {:9.3f} GiB  in all\n", static_cast<double>(sum) / 0x1p30);
-  return out;
+void add_sampling(const Sampling& sampling, const rollout::EngineConfig& engine, model::GpuWork* work) {
+  work->running = sampling.running(engine);
+  work->step_rows = work->running + 1 + engine.chunked_prefill_size;  // and one that fills a prefix
+  work->longest = sampling.longest;
+  work->kv_pages = sampling.pages(engine);
 }
 
-Part common_part() {
-  return {"tokenizer and data", int64_t{256} << 20};
+void add_training(const Training& training, model::Profile profile, const MachineConfig& machine,
+                  model::GpuWork* work) {
+  work->trains = true;
+  work->rows = training.rows(profile, machine);
+  work->leaf_rows = training.leaf_rows(profile);
+  work->cut_leaves = training.cuts_leaves(profile, machine);
+  work->recompute = machine.recompute_activations;
 }
 
-std::string sampling_text(const Checkpoint& from, model::Profile profile, const MachineConfig& machine,
+std::string sampling_remedy(const rollout::EngineConfig& engine) {
+  return fmt::format("lower --max-running-requests (now {}) or {}", engine.max_running_requests,
+                     engine.max_total_tokens > 0
+                         ? fmt::format("--max-total-tokens (now {})", engine.max_total_tokens)
+                         : std::string("give --max-total-tokens"));
+}
+
+std::string training_remedy(const MachineConfig& machine) {
+  return fmt::format("lower --max-tokens-per-gpu (now {}){}", machine.max_tokens_per_gpu,
+                     machine.recompute_activations ? "" : ", add --recompute-activations");
+}
+
+// What of a model on a GPU stays in host memory: masters, from which weights come, and what is saved.
+std::vector<MemoryPart> gpu_host_parts(const Start& start, model::Profile profile, bool trains,
+                                       bool reference) {
+  const int64_t arena = model::ParameterTable(start.shape).arena_size() * kFloat;
+  const int64_t weights = arena + (is_bf16(profile) ? arena / 2 : 0);
+  return {{is_bf16(profile) ? "weights (bfloat16) and masters (float32)" : "weights (float32)", weights},
+          {"AdamW moments", trains ? 2 * arena : 0},
+          {"reference model", reference ? weights : 0}};
+}
+
+RunMemory sampling_memory(const Start& start, model::Profile profile, const MachineConfig& machine,
                           const Sampling& sampling) {
   const rollout::EngineConfig& engine = machine.engine;
   const int64_t running = sampling.running(engine);
-  const int64_t rows = running + engine.chunked_prefill_size;
-  const model::MemoryNeeds needs =
-      model::memory_needs(*from.context, profile, from.shape, rows, running, true);
-  const bool bf16 = profile == model::Profile::kBf16;
-  return table({{bf16 ? "weights (bfloat16) and masters (float32)" : "weights (float32)", needs.weights},
-                {"weights, packed for products", needs.packed},
-                kv_part(sampling, engine, needs.kv_page),
-                {fmt::format("activations of {} tokens", rows), needs.activations},
-                {"logits", running * from.shape.vocab * kFloat},
-                {fmt::format("{} samples", sampling.kept_samples), sampling.kept_bytes()},
-                common_part()});
+  RunMemory out;
+  if (start.device.gpu) {
+    model::GpuWork work;
+    add_sampling(sampling, engine, &work);
+    work.positions = std::min(start.shape.max_positions, sampling.longest);
+    out.gpu = model::gpu_memory(profile, start.shape, work);
+    out.remedy = sampling_remedy(engine);
+    out.host = gpu_host_parts(start, profile, false, false);
+  } else {
+    const int64_t rows = running + engine.chunked_prefill_size;
+    const model::MemoryNeeds needs =
+        model::memory_needs(*start.context, profile, start.shape, rows, running, true);
+    out.host = {
+        {is_bf16(profile) ? "weights (bfloat16) and masters (float32)" : "weights (float32)", needs.weights},
+        {"weights, packed for products", needs.packed},
+        kv_part(sampling, engine, needs.kv_page),
+        {fmt::format("activations of {} tokens", rows), needs.activations},
+        {"logits", running * start.shape.vocab * kFloat}};
+  }
+  out.host.push_back(kept_part(sampling, ""));
+  out.host.push_back(common_part());
+  return out;
+}
+
+std::string table(const std::string& title, const std::vector<MemoryPart>& parts) {
+  std::string out = title + "\n";
+  for (const MemoryPart& part : parts) {
+    if (part.bytes == 0) continue;
+    out += fmt::format("#   {:9.3f} GiB  {}\n", static_cast<double>(part.bytes) / 0x1p30, part.name);
+  }
+  return out +
+         fmt::format("#   {:9.3f} GiB  in all\n", static_cast<double>(model::memory_sum(parts)) / 0x1p30);
+}
+
+std::string memory_text(const Start& start, const RunMemory& memory) {
+  if (!start.device.gpu) return table("# memory, at most", memory.host);
+  const model::GpuInfo& gpu = *start.device.gpu;
+  return table(fmt::format("# GPU memory, at most; GPU {} ({}) has {:.1f} GiB free of {:.1f}", gpu.index,
+                           gpu.name, static_cast<double>(gpu.free_bytes) / 0x1p30,
+                           static_cast<double>(gpu.total_bytes) / 0x1p30),
+               memory.gpu) +
+         table("# host memory, at most", memory.host);
 }
 
 }  // namespace
 
-Result<std::string> train_memory_text(const TrainConfig& config) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint from, open_checkpoint(config.hf_checkpoint, config.machine));
-  const std::string suffix = tasks::default_prompt_suffix(config.rm_type);
-  LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource prompts,
-                            PromptSource::load(config.prompt, suffix, true, from.text));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Evaluator evaluator,
-                            Evaluator::load(config.eval, config.prompt, suffix, from.text));
+RunMemory train_memory(const TrainConfig& config, const Start& start, const PromptSource& prompts,
+                       const Evaluator& evaluator) {
   const rollout::EngineConfig& engine = config.machine.engine;
-  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(
-      {config.prompt.path, prompts.longest_prompt(), "--rollout-max-response-len", config.sampling},
-      from.shape, engine));
   const int64_t samples = config.rollout_batch_size * config.n_samples_per_prompt;
   const int64_t longest = prompts.longest_prompt() + config.sampling.max_new_tokens;
   const Sampling rollout{samples, samples, longest};
   Sampling eval;
   if (!evaluator.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), from.shape, engine));
     eval = {evaluator.most_samples(), evaluator.samples(),
             evaluator.longest_prompt() + config.eval.sampling.max_new_tokens};
   }
-  model::MemoryNeeds needs;
-  std::vector<Part> parts = training_parts(
-      from, config.profile, config.machine,
-      {samples, longest, samples * config.sampling.max_new_tokens, config.update.grad_leaves}, &needs);
-  parts.push_back(
-      {"reference model", config.update.loss.kl_loss_coef != 0 ? needs.weights + needs.packed : 0});
-  // Rollout and evaluation use one cache, which keeps the size of the larger.
-  const bool eval_larger = kv_bytes(eval, engine, needs.kv_page) > kv_bytes(rollout, engine, needs.kv_page);
-  parts.push_back(kv_part(eval_larger ? eval : rollout, engine, needs.kv_page));
+  const bool reference = config.update.loss.kl_loss_coef != 0;
+  const int64_t update = config.global_batch_size > 0 ? config.global_batch_size : samples;
+  const Training training{update, longest, update * config.sampling.max_new_tokens,
+                          config.update.grad_leaves};
+  const Sampling& cached = larger(rollout, eval, engine);
   const int64_t running = std::max(rollout.running(engine), eval.running(engine));
-  parts.push_back({"logits", needs.logits + running * from.shape.vocab * kFloat});
-  const Sampling& kept = eval.kept_bytes() > rollout.kept_bytes() ? eval : rollout;
-  parts.push_back(
-      {fmt::format("{} samples of {}", kept.kept_samples, &kept == &eval ? "an evaluation" : "a step"),
-       kept.kept_bytes()});
-  parts.push_back(common_part());
-  return table(parts);
+  RunMemory out;
+  if (start.device.gpu) {
+    model::GpuWork work;
+    add_sampling(cached, engine, &work);
+    work.step_rows += running - work.running;
+    work.running = running;
+    add_training(training, config.profile, config.machine, &work);
+    work.reference = reference;
+    work.positions = start.shape.max_positions;
+    out.gpu = model::gpu_memory(config.profile, start.shape, work);
+    out.remedy = training_remedy(config.machine) + ", " + sampling_remedy(engine);
+    out.host = gpu_host_parts(start, config.profile, true, reference);
+  } else {
+    model::MemoryNeeds needs;
+    out.host = training_parts(start, config.profile, config.machine, training, &needs);
+    out.host.push_back({"reference model", reference ? needs.weights + needs.packed : 0});
+    out.host.push_back(kv_part(cached, engine, needs.kv_page));
+    out.host.push_back({"logits", needs.logits + running * start.shape.vocab * kFloat});
+  }
+  const bool eval_kept = eval.kept_bytes() > rollout.kept_bytes();
+  out.host.push_back(eval_kept ? kept_part(eval, " of an evaluation") : kept_part(rollout, " of a step"));
+  out.host.push_back(common_part());
+  return out;
+}
+
+RunMemory sft_memory(const SftConfig& config, const Start& start, const DemonstrationLengths& lengths) {
+  const Training training{config.batch_size, lengths.longest, config.batch_size * lengths.longest_response,
+                          config.update.grad_leaves};
+  RunMemory out;
+  if (start.device.gpu) {
+    model::GpuWork work;
+    add_training(training, config.profile, config.machine, &work);
+    work.positions = start.shape.max_positions;
+    out.gpu = model::gpu_memory(config.profile, start.shape, work);
+    out.remedy = training_remedy(config.machine);
+    out.host = gpu_host_parts(start, config.profile, true, false);
+  } else {
+    model::MemoryNeeds needs;
+    out.host = training_parts(start, config.profile, config.machine, training, &needs);
+    out.host.push_back({"logits", needs.logits});
+  }
+  out.host.push_back(
+      {fmt::format("{} rows, and those of a step", lengths.rows),
+       (lengths.tokens + config.batch_size * lengths.longest) * static_cast<int64_t>(sizeof(int32_t))});
+  out.host.push_back(common_part());
+  return out;
+}
+
+RunMemory eval_memory(const EvalCommandConfig& config, const Start& start, const Evaluator& evaluator) {
+  return sampling_memory(start, config.profile, config.machine,
+                         {evaluator.most_samples(), evaluator.samples(),
+                          evaluator.longest_prompt() + config.eval.sampling.max_new_tokens});
+}
+
+RunMemory generate_memory(const GenerateConfig& config, const Start& start, int64_t samples,
+                          int64_t longest) {
+  return sampling_memory(start, config.profile, config.machine, {samples, samples, longest});
+}
+
+Status check_memory(const Start& start, const RunMemory& memory) {
+  if (!start.device.gpu) return ok_status();
+  return model::check_gpu_memory(*start.device.gpu, memory.gpu, memory.remedy);
+}
+
+Result<std::string> train_memory_text(const TrainConfig& config) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
+  const std::string suffix = tasks::default_prompt_suffix(config.rm_type);
+  LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource prompts,
+                            PromptSource::load(config.prompt, suffix, true, start.text));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Evaluator evaluator,
+                            Evaluator::load(config.eval, config.prompt, suffix, start.text));
+  const rollout::EngineConfig& engine = config.machine.engine;
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(
+      {config.prompt.path, prompts.longest_prompt(), "--rollout-max-response-len", config.sampling},
+      start.shape, engine));
+  if (!evaluator.empty())
+    LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), start.shape, engine));
+  return memory_text(start, train_memory(config, start, prompts, evaluator));
 }
 
 Result<std::string> sft_memory_text(const SftConfig& config) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint from, open_checkpoint(config.hf_checkpoint, config.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const PromptSource source,
-                            PromptSource::load_demonstrations(config.prompt, from.text));
-  int64_t longest = 0;
-  int64_t longest_response = 0;
-  int64_t tokens = 0;
+                            PromptSource::load_demonstrations(config.prompt, start.text));
+  DemonstrationLengths lengths;
+  lengths.rows = source.rows();
   for (int64_t row = 0; row < source.rows(); ++row) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Demonstration pair, source.demonstration(row));
     const auto response = static_cast<int64_t>(pair.response_ids.size());
     const int64_t length = static_cast<int64_t>(pair.prompt_ids.size()) + response;
-    if (length > from.shape.max_positions) {
+    if (length > start.shape.max_positions) {
       return invalid("{}: row {} has {} tokens, more than max_position_embeddings {}; shorten or drop it",
-                     config.prompt.path, row, length, from.shape.max_positions);
+                     config.prompt.path, row, length, start.shape.max_positions);
     }
-    longest = std::max(longest, length);
-    longest_response = std::max(longest_response, response);
-    tokens += length;
+    lengths.longest = std::max(lengths.longest, length);
+    lengths.longest_response = std::max(lengths.longest_response, response);
+    lengths.tokens += length;
   }
-  model::MemoryNeeds needs;
-  std::vector<Part> parts = training_parts(
-      from, config.profile, config.machine,
-      {config.batch_size, longest, config.batch_size * longest_response, config.update.grad_leaves}, &needs);
-  parts.push_back({"logits", needs.logits});
-  parts.push_back({fmt::format("{} rows, and those of a step", source.rows()),
-                   (tokens + config.batch_size * longest) * static_cast<int64_t>(sizeof(int32_t))});
-  parts.push_back(common_part());
-  return table(parts);
+  return memory_text(start, sft_memory(config, start, lengths));
 }
 
 Result<std::string> eval_memory_text(const EvalCommandConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_eval_output(config));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint from, open_checkpoint(config.hf_checkpoint, config.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Evaluator evaluator,
-      Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), from.text));
-  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), from.shape, config.machine.engine));
-  return sampling_text(from, config.profile, config.machine,
-                       {evaluator.most_samples(), evaluator.samples(),
-                        evaluator.longest_prompt() + config.eval.sampling.max_new_tokens});
+      Evaluator::load(config.eval, config.prompt, tasks::default_prompt_suffix(config.rm_type), start.text));
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(evaluator.needs(), start.shape, config.machine.engine));
+  return memory_text(start, eval_memory(config, start, evaluator));
 }
 
 Result<std::string> generate_memory_text(const GenerateConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_generate_output(config));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint from, open_checkpoint(config.hf_checkpoint, config.machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<SampledPrompt> prompts, generation_prompts(config, from.text));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
+                            read_start(config.hf_checkpoint, config.profile, config.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<SampledPrompt> prompts, generation_prompts(config, start.text));
   const SamplingNeeds needs = generation_needs(config, prompts);
-  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(needs, from.shape, config.machine.engine));
+  LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(needs, start.shape, config.machine.engine));
   const int64_t samples = static_cast<int64_t>(prompts.size()) * config.n_samples_per_prompt;
-  return sampling_text(from, config.profile, config.machine,
-                       {samples, samples, needs.longest_prompt + config.sampling.max_new_tokens});
+  return memory_text(
+      start, generate_memory(config, start, samples, needs.longest_prompt + config.sampling.max_new_tokens));
 }
 
 }  // namespace lockstep::loop

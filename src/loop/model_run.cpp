@@ -5,27 +5,22 @@
 
 #include "core/log.h"
 #include "loop/environment.h"
-#include "loop/machine.h"
 #include "model/digests.h"
 #include "model/load.h"
 
 namespace lockstep::loop {
 
-Status ModelRun::load(const std::string& hf_checkpoint, model::Profile profile,
-                      const MachineConfig& machine) {
-  LOCKSTEP_ASSIGN_OR_RETURN(context, make_context(machine));
-  LOCKSTEP_ASSIGN_OR_RETURN(model, model::load_model(hf_checkpoint, profile, machine.device));
-  const model::ModelConfig& shape = model->config();
-  LOCKSTEP_ASSIGN_OR_RETURN(text, load_text_model(hf_checkpoint, shape.eos_ids, shape.vocab));
-  weights_digest = model::combine_digests(
-                       model::digest_parameters(*context, model->table(), std::as_const(*model).masters()))
+Status ModelRun::load(const std::string& hf_checkpoint, model::Profile profile) {
+  LOCKSTEP_ASSIGN_OR_RETURN(model, model::load_model(hf_checkpoint, profile, start.device.choice));
+  weights_digest = model::combine_digests(model::digest_parameters(*start.context, model->table(),
+                                                                   std::as_const(*model).masters()))
                        .hex();
   return ok_status();
 }
 
 std::string ModelRun::header(const char* kind, const std::string& config, const std::string& data) const {
   ledger::JsonObject checkpoint;
-  checkpoint.add("weights", weights_digest).add("tokenizer_sha256", text->files_sha256);
+  checkpoint.add("weights", weights_digest).add("tokenizer_sha256", start.text.files_sha256);
   return ledger::JsonObject()
       .add("lockstep_ledger", ledger::kLedgerVersion)
       .add("kind", kind)
@@ -46,14 +41,15 @@ Status ModelRun::open(const RunFolderOptions& options, const std::string& header
   LOCKSTEP_ASSIGN_OR_RETURN(folder, RunFolder::open(options, header));
   state.m = Buffer<float>::zeros(model->table().arena_size());
   state.v = Buffer<float>::zeros(model->table().arena_size());
-  if (folder->resumed()) LOCKSTEP_RETURN_IF_ERROR(folder->load(*context, hf_checkpoint, model.get(), &state));
+  if (folder->resumed())
+    LOCKSTEP_RETURN_IF_ERROR(folder->load(*start.context, hf_checkpoint, model.get(), &state));
   LOCKSTEP_RETURN_IF_ERROR(folder->start());
   if (folder->resumed()) {
     log_info("going on from {} at step {}", folder->checkpoint_folder(), folder->first_step());
   }
   LOCKSTEP_RETURN_IF_ERROR(folder->add_environment(
-      environment_json(machine, *context, folder->checkpoint_folder(), folder->last_sha256())));
-  model->prepare(*context, model->config().max_positions);
+      environment_json(machine, start, folder->checkpoint_folder(), folder->last_sha256())));
+  model->prepare(*start.context, model->config().max_positions);
   trainer = std::make_unique<trainer::Trainer>(model.get(), &state, update, machine.recompute_activations);
   return ok_status();
 }

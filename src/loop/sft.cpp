@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "loop/identity.h"
+#include "loop/memory.h"
 #include "loop/model_run.h"
 #include "loop/records.h"
 
@@ -22,6 +23,7 @@ class SftRun {
 
  private:
   Status load_data();
+  DemonstrationLengths lengths() const;
   Status step(int64_t step);
 
   const SftConfig& config_;
@@ -34,10 +36,10 @@ class SftRun {
 
 // Encodes every row, so that a bad one is an error before anything is written.
 Status SftRun::load_data() {
-  LOCKSTEP_ASSIGN_OR_RETURN(source_, PromptSource::load_demonstrations(config_.prompt, *run_.text));
+  LOCKSTEP_ASSIGN_OR_RETURN(source_, PromptSource::load_demonstrations(config_.prompt, run_.start.text));
   LOCKSTEP_ASSIGN_OR_RETURN(
       order_, make_prompt_order(config_.data_order, config_.shuffle, config_.seed, source_->rows()));
-  const int64_t limit = run_.model->config().max_positions;
+  const int64_t limit = run_.start.shape.max_positions;
   for (int64_t row = 0; row < source_->rows(); ++row) {
     LOCKSTEP_ASSIGN_OR_RETURN(Demonstration pair, source_->demonstration(row));
     trainer::TrainSample sample;
@@ -53,9 +55,23 @@ Status SftRun::load_data() {
   return ok_status();
 }
 
+DemonstrationLengths SftRun::lengths() const {
+  DemonstrationLengths out;
+  for (const trainer::TrainSample& sample : samples_) {
+    const auto tokens = static_cast<int64_t>(sample.tokens.size());
+    ++out.rows;
+    out.tokens += tokens;
+    out.longest = std::max(out.longest, tokens);
+    out.longest_response = std::max(out.longest_response, sample.response_length());
+  }
+  return out;
+}
+
 Status SftRun::prepare() {
-  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile, config_.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(run_.start, start_run(config_.hf_checkpoint, config_.profile, config_.machine));
   LOCKSTEP_RETURN_IF_ERROR(load_data());
+  LOCKSTEP_RETURN_IF_ERROR(check_memory(run_.start, sft_memory(config_, run_.start, lengths())));
+  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile));
   RunFolderOptions options;
   options.run_dir = config_.run_dir;
   options.save = config_.save;
@@ -64,7 +80,7 @@ Status SftRun::prepare() {
   options.retain = config_.save_retain;
   options.steps = config_.num_steps;
   const std::string header =
-      run_.header("sft", identity_json(config_, run_.text->end_ids), source_->identity_json());
+      run_.header("sft", identity_json(config_, run_.start.text.end_ids), source_->identity_json());
   return run_.open(options, header, config_.hf_checkpoint, config_.machine, config_.update);
 }
 

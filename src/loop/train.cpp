@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "loop/evaluate.h"
 #include "loop/identity.h"
+#include "loop/memory.h"
 #include "loop/model_run.h"
 #include "loop/records.h"
 #include "model/load.h"
@@ -62,20 +63,21 @@ class TrainRun {
 
 Status TrainRun::load_data() {
   const std::string suffix = tasks::default_prompt_suffix(config_.rm_type);
-  LOCKSTEP_ASSIGN_OR_RETURN(prompts_, PromptSource::load(config_.prompt, suffix, true, *run_.text));
+  LOCKSTEP_ASSIGN_OR_RETURN(prompts_, PromptSource::load(config_.prompt, suffix, true, run_.start.text));
   LOCKSTEP_ASSIGN_OR_RETURN(
       order_, make_prompt_order(config_.data_order, config_.rollout_shuffle, config_.seed, prompts_->rows()));
-  LOCKSTEP_ASSIGN_OR_RETURN(evaluator_, Evaluator::load(config_.eval, config_.prompt, suffix, *run_.text));
+  LOCKSTEP_ASSIGN_OR_RETURN(evaluator_,
+                            Evaluator::load(config_.eval, config_.prompt, suffix, run_.start.text));
   LOCKSTEP_RETURN_IF_ERROR(check_lengths());
   log_info("data: {} rows of {}; end tokens from {}", prompts_->rows(), config_.prompt.path,
-           run_.text->end_source);
+           run_.start.text.end_source);
   return ok_status();
 }
 
 // Before anything is written: the longest prompt and response must fit the model's positions and the KV
 // cache.
 Status TrainRun::check_lengths() const {
-  const model::ModelConfig& model = run_.model->config();
+  const model::ModelConfig& model = run_.start.shape;
   LOCKSTEP_RETURN_IF_ERROR(check_sampling_needs(
       {config_.prompt.path, prompts_->longest_prompt(), "--rollout-max-response-len", config_.sampling},
       model, config_.machine.engine));
@@ -87,7 +89,7 @@ Status TrainRun::load_reference() {
   if (config_.update.loss.kl_loss_coef == 0) return ok_status();
   LOCKSTEP_ASSIGN_OR_RETURN(
       reference_, model::load_model(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load,
-                                    config_.profile, config_.machine.device));
+                                    config_.profile, run_.start.device.choice));
   if (reference_->table().arena_size() != run_.model->table().arena_size()) {
     return invalid("--ref-load {}: is a model of another shape than --hf-checkpoint", config_.ref_load);
   }
@@ -96,8 +98,11 @@ Status TrainRun::load_reference() {
 
 Status TrainRun::prepare() {
   LOCKSTEP_ASSIGN_OR_RETURN(grader_, tasks::make_grader(config_.rm_type));
-  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile, config_.machine));
+  LOCKSTEP_ASSIGN_OR_RETURN(run_.start, start_run(config_.hf_checkpoint, config_.profile, config_.machine));
   LOCKSTEP_RETURN_IF_ERROR(load_data());
+  LOCKSTEP_RETURN_IF_ERROR(
+      check_memory(run_.start, train_memory(config_, run_.start, *prompts_, *evaluator_)));
+  LOCKSTEP_RETURN_IF_ERROR(run_.load(config_.hf_checkpoint, config_.profile));
   LOCKSTEP_RETURN_IF_ERROR(load_reference());
   RunFolderOptions options;
   options.run_dir = config_.run_dir;
@@ -108,10 +113,11 @@ Status TrainRun::prepare() {
   options.steps = config_.num_rollout;
   ledger::JsonObject data;
   data.add_json("prompts", prompts_->identity_json()).add_json("eval", evaluator_->identity_json());
-  const std::string header = run_.header("train", identity_json(config_, run_.text->end_ids), data.text());
+  const std::string header =
+      run_.header("train", identity_json(config_, run_.start.text.end_ids), data.text());
   LOCKSTEP_RETURN_IF_ERROR(
       run_.open(options, header, config_.hf_checkpoint, config_.machine, config_.update));
-  if (reference_) reference_->prepare(*run_.context, run_.model->config().max_positions);
+  if (reference_) reference_->prepare(*run_.start.context, run_.model->config().max_positions);
   engine_ = std::make_unique<rollout::Engine>(*run_.model, config_.machine.engine);
   return ok_status();
 }
@@ -127,7 +133,7 @@ std::string TrainRun::progress_head(int64_t step) const {
 }
 
 Status TrainRun::evaluate(int64_t record_step, int64_t updates) {
-  const SampleContext sample{run_.context.get(), &*run_.text, engine_.get(), grader_.get(),
+  const SampleContext sample{run_.start.context.get(), &run_.start.text, engine_.get(), grader_.get(),
                              run_.model->config().vocab};
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<EvalResult> results,
                             evaluator_->run(sample, config_.seed, updates, &run_.progress));
@@ -165,7 +171,7 @@ Result<SampledBatch> TrainRun::rollout(int64_t step) {
     const int64_t row = order_->row_at(ordinal);
     batch.prompts.push_back({row, ordinal, prompts_->prompt(row)});
   }
-  const SampleContext sample{run_.context.get(), &*run_.text, engine_.get(), grader_.get(),
+  const SampleContext sample{run_.start.context.get(), &run_.start.text, engine_.get(), grader_.get(),
                              run_.model->config().vocab};
   const auto settings =
       generation_settings(sample, config_.sampling, config_.seed, numerics::Purpose::kRollout);
@@ -224,8 +230,8 @@ Result<std::vector<trainer::TrainSample>> TrainRun::train_samples(const SampledB
   bytes.add(advantages);
   run_.folder->append(step_record(step, "advantages", bytes.digest()));
   if (reference_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.context, reference_.get(), samples,
-                                                                   config_.sampling.temperature,
+    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.start.context, reference_.get(),
+                                                                   samples, config_.sampling.temperature,
                                                                    config_.machine.max_tokens_per_gpu));
     RecordBytes reference;
     for (size_t i = 0; i < samples.size(); ++i) {

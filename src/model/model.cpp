@@ -3,6 +3,7 @@
 
 #include "model/cpu/cpu_model.h"
 #include "model/cuda/cuda_model.h"
+#include "model/gpu.h"
 
 namespace lockstep::model {
 
@@ -34,10 +35,9 @@ std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
 
 Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& config,
                                           const DeviceChoice& choice) {
-  if (choice.device == "cpu") return make_model(profile, config);
-  Result<std::unique_ptr<Model>> model = make_cuda_model(profile, config, choice.index, choice.sms);
-  if (!model.ok() && choice.device == "auto") return make_model(profile, config);
-  return model;
+  LOCKSTEP_ASSIGN_OR_RETURN(const ChosenDevice device, choose_device(profile, config, choice));
+  if (!device.gpu) return make_model(profile, config);
+  return make_cuda_model(profile, config, choice.index, choice.sms);
 }
 
 MemoryNeeds memory_needs(const cpu::Context& context, Profile profile, const ModelConfig& config,

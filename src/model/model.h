@@ -111,7 +111,14 @@ struct MicroBatchWork {
 // Adam's moments, arenas like the weights.
 struct OptimizerState {
   Buffer<float> m, v;
-  int64_t step = 0;  // updates done
+  int64_t step = 0;  // updates done; 0: m and v are zeros
+};
+
+// What an update will bring, before its micro-batches.
+struct UpdateShape {
+  int64_t leaves = 1;  // V (docs/numerics.md, Leaves)
+  int64_t tokens = 0;  // T
+  int64_t rows = 0;    // most rows of a micro-batch; more are allowed
 };
 
 // Tensors of training: activations, the gradient image, the update.
@@ -121,8 +128,8 @@ class Learner {
   // Rows of a sample are followed by padding to a multiple of this, in micro-batches, leaves and slots.
   virtual int64_t row_pad() const = 0;
 
-  // Starts an update: the image is zero. leaves = V, tokens = T (docs/numerics.md, Leaves).
-  virtual void begin(const cpu::Context& context, int64_t leaves, int64_t tokens) = 0;
+  // Starts an update: the image is zero.
+  virtual void begin(const cpu::Context& context, const UpdateShape& shape) = 0;
   // Forward, log-probs, derivatives, backward into the image.
   virtual Status micro_batch(const cpu::Context& context, const MicroBatchWork& work) = 0;
   // kStopped, naming the first tensor and leaf, when a gradient was NaN, infinite or out of range.

@@ -2,12 +2,13 @@
 #include "trainer/batching.h"
 
 #include <algorithm>
+#include <map>
 
 #include "trainer/loss.h"
 
 namespace lockstep::trainer {
 
-UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config) {
+UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config, int64_t pad) {
   const std::vector<TrainSample>& samples = *request.samples;
   UpdatePlan plan;
   for (const TrainSample& sample : samples) {
@@ -27,14 +28,22 @@ UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config)
     }
     before += tokens;
   }
+  std::map<int64_t, int64_t> leaf_rows;
+  for (const Member& member : plan.members) leaf_rows[member.leaf] += padded_rows(member.rows, pad);
   int64_t rows = 0;
   for (size_t i = 0; i < plan.members.size(); ++i) {
-    if (plan.micro_batches.empty() || rows + plan.members[i].rows > request.max_tokens) {
+    const Member& member = plan.members[i];
+    const bool starts_leaf = i == 0 || plan.members[i - 1].leaf != member.leaf;
+    const int64_t whole = starts_leaf ? leaf_rows[member.leaf] : 0;
+    const int64_t own = padded_rows(member.rows, pad);
+    const int64_t wanted = whole <= request.max_tokens ? std::max(own, whole) : own;
+    if (plan.micro_batches.empty() || rows + wanted > request.max_tokens) {
       plan.micro_batches.emplace_back();
       rows = 0;
     }
     plan.micro_batches.back().push_back(i);
-    rows += plan.members[i].rows;
+    rows += own;
+    plan.micro_batch_rows = std::max(plan.micro_batch_rows, rows);
   }
   return plan;
 }

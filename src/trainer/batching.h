@@ -24,11 +24,14 @@ struct UpdatePlan {
   std::vector<std::vector<size_t>> micro_batches;  // indices into members
   int64_t total_tokens = 0;                        // T, of all samples of the update
   int64_t loss_tokens = 0;                         // response tokens of all samples
+  int64_t micro_batch_rows = 0;                    // of the largest, with padding
 };
 
 // Samples without a gradient by rule (policy loss, advantage 0, no KL, no entropy term) count in the cut and
-// the normaliser but are no members.
-UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config);
+// the normaliser but are no members. pad: rows of a sample are counted up to a multiple of it. A micro-batch
+// ends with a leaf where the next leaf fits a micro-batch but not the rest of this one: a leaf that is not
+// cut keeps nothing between micro-batches.
+UpdatePlan plan_update(const UpdateRequest& request, const UpdateConfig& config, int64_t pad);
 
 inline int64_t padded_rows(int64_t rows, int64_t pad) {
   return (rows + pad - 1) / pad * pad;

@@ -137,7 +137,7 @@ TEST(Batching, MicroBatchesCutLeavesConsistently) {
     UpdateRequest request;
     request.samples = &samples;
     request.max_tokens = max_tokens;
-    const UpdatePlan plan = plan_update(request, config);
+    const UpdatePlan plan = plan_update(request, config, 1);
     EXPECT_EQ(plan.members.size(), 8U);  // the sample without a gradient counts, but is no member
     EXPECT_EQ(plan.total_tokens, 81);
     LeafCursor cursor(plan, LeafCursor::Rows::kInput, 1);
@@ -167,6 +167,46 @@ TEST(Batching, MicroBatchesCutLeavesConsistently) {
       EXPECT_EQ(ends[l], 1);
     }
   }
+}
+
+TEST(Batching, MicroBatchesEndWithLeavesThatFit) {
+  std::vector<TrainSample> samples(24);
+  for (TrainSample& sample : samples) {
+    sample.tokens.assign(11, 1);  // 10 rows, 16 with padding
+    sample.prompt_length = 2;
+    sample.advantage = 1;
+  }
+  UpdateConfig config;
+  config.grad_leaves = 6;  // 4 samples each
+  UpdateRequest request;
+  request.samples = &samples;
+  const auto sizes = [&](int64_t max_tokens, int64_t pad) {
+    request.max_tokens = max_tokens;
+    const UpdatePlan plan = plan_update(request, config, pad);
+    LeafCursor cursor(plan, LeafCursor::Rows::kInput, pad);
+    std::vector<size_t> out;
+    int64_t largest = 0;
+    for (const auto& members : plan.micro_batches) {
+      out.push_back(members.size());
+      int64_t rows = 0;
+      for (const model::LeafRows& leaf : cursor.next(members)) {
+        rows = std::max(rows, leaf.end);
+        EXPECT_TRUE(max_tokens < 4 * padded_rows(10, pad) || (leaf.begins && leaf.ends)) << max_tokens;
+      }
+      largest = std::max(largest, rows);
+    }
+    EXPECT_EQ(plan.micro_batch_rows, largest);
+    EXPECT_LE(largest, std::max(max_tokens, padded_rows(10, pad)));
+    return out;
+  };
+  using Sizes = std::vector<size_t>;
+  EXPECT_EQ(sizes(119, 1), Sizes({8, 8, 8}));
+  EXPECT_EQ(sizes(120, 1), Sizes({12, 12}));
+  EXPECT_EQ(sizes(79, 1), Sizes({4, 4, 4, 4, 4, 4}));
+  EXPECT_EQ(sizes(39, 1), Sizes({3, 3, 3, 3, 3, 3, 3, 3}));  // no leaf fits: cut anywhere
+  EXPECT_EQ(sizes(1, 1), Sizes(24, 1));
+  EXPECT_EQ(sizes(120, 16), Sizes({4, 4, 4, 4, 4, 4}));
+  EXPECT_EQ(sizes(128, 16), Sizes({8, 8, 8}));
 }
 
 }  // namespace

@@ -183,10 +183,13 @@ Trainer::Trainer(model::Model* model, OptimizerState* state, const UpdateConfig&
 
 Result<UpdateMetrics> Trainer::compute_gradient(const cpu::Context& context, const UpdateRequest& request) {
   const std::vector<TrainSample>& samples = *request.samples;
-  const UpdatePlan plan = plan_update(request, config_);
   const int64_t pad = learner_->row_pad();
+  const UpdatePlan plan = plan_update(request, config_, pad);
   UpdateMetrics metrics;
-  learner_->begin(context, config_.grad_leaves, plan.total_tokens);
+  // Where there are several, the next update's may be a little larger: room for all of them.
+  const int64_t rows = plan.micro_batches.size() > 1 ? std::max(plan.micro_batch_rows, request.max_tokens)
+                                                     : plan.micro_batch_rows;
+  learner_->begin(context, {config_.grad_leaves, plan.total_tokens, rows});
   std::vector<SampleSums> sums(samples.size());
   LeafCursor input_cursor(plan, LeafCursor::Rows::kInput, pad);
   LeafCursor loss_cursor(plan, LeafCursor::Rows::kLoss, pad);
@@ -241,10 +244,11 @@ Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& conte
   request.samples = &samples;
   request.kind = LossKind::kSupervised;  // every sample with a response is a member
   request.max_tokens = max_tokens;
-  const UpdateConfig config;
-  const UpdatePlan plan = plan_update(request, config);
+  UpdateConfig config;
+  config.grad_leaves = 1;  // no gradient, no leaves
   const std::unique_ptr<model::Learner> learner = model->make_learner(nullptr, true);
   const int64_t pad = learner->row_pad();
+  const UpdatePlan plan = plan_update(request, config, pad);
   std::vector<std::vector<float>> out(samples.size());
   for (const std::vector<size_t>& members : plan.micro_batches) {
     MicroBatchLoss rows(request, config, plan, members, pad);

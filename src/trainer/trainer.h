@@ -34,7 +34,7 @@ struct UpdateRequest {
   int64_t total_updates = 0;
   double temperature = 1;     // of the log-probs (0 counts as 1)
   bool on_policy = true;      // the weights are those that sampled: new log-probs must equal old_log_probs
-  int64_t max_tokens = 9216;  // rows of a micro-batch (at least one sample); changes no bit
+  int64_t max_tokens = 9216;  // rows of a micro-batch, with padding (at least one sample); changes no bit
   std::function<void(int64_t done, int64_t total)> progress;  // samples
 };
 

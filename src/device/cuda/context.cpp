@@ -2,12 +2,21 @@
 #include "device/cuda/context.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "device/cuda/error.h"
+#include "device/cuda/memory.h"
 
 namespace lockstep::cuda {
+namespace {
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
 
 int device_count() {
   int count = 0;
@@ -34,13 +43,25 @@ DeviceInfo device_info(int device) {
   return info;
 }
 
+std::string driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "reading the driver's version");
+  return version_text(version);
+}
+
+std::string runtime_version() {
+  int version = 0;
+  check(cudaRuntimeGetVersion(&version), "reading the runtime's version");
+  return version_text(version);
+}
+
 Context::Context(int device, int sms)
     : info_(device_info(device)), sms_(sms > 0 ? std::min(sms, info_.sms) : info_.sms) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
 }
 
 Context::~Context() {
-  if (scratch_ != nullptr) (void)cudaFree(scratch_);
+  release(scratch_, scratch_bytes_);
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
@@ -51,10 +72,10 @@ void Context::synchronize() const {
 void* Context::scratch(int64_t bytes) const {
   if (bytes > scratch_bytes_) {
     synchronize();
-    if (scratch_ != nullptr) check(cudaFree(scratch_), "freeing scratch memory");
+    release(scratch_, scratch_bytes_);
     scratch_ = nullptr;
     scratch_bytes_ = 0;
-    check(cudaMalloc(&scratch_, static_cast<size_t>(bytes)), "allocating scratch memory of an operation");
+    scratch_ = allocate(bytes, "scratch memory of an operation");
     scratch_bytes_ = bytes;
   }
   return scratch_;

@@ -25,6 +25,9 @@ struct DeviceInfo {
 // Number of GPUs; 0 without a driver.
 int device_count();
 DeviceInfo device_info(int device);
+// CUDA versions, like "13.0": what the driver knows, and what this program was built with.
+std::string driver_version();
+std::string runtime_version();
 
 // Not copied, not shared between host threads. The number of SMs changes no bit; tests vary it.
 class Context {

@@ -9,12 +9,9 @@ namespace lockstep::cuda {
 Error::Error(int code, const std::string& doing)
     : DeviceError(fmt::format("CUDA error while {}: {} ({})", doing,
                               cudaGetErrorString(static_cast<cudaError_t>(code)),
-                              cudaGetErrorName(static_cast<cudaError_t>(code)))),
+                              cudaGetErrorName(static_cast<cudaError_t>(code))),
+                  code == cudaErrorMemoryAllocation),
       code_(code) {}
-
-bool Error::out_of_memory() const {
-  return code_ == cudaErrorMemoryAllocation;
-}
 
 void check(int code, const char* doing) {
   if (code != cudaSuccess) throw Error(code, doing);

@@ -14,7 +14,6 @@ class Error : public DeviceError {
   // code: a cudaError_t. doing: what was being done, e.g. "allocating 3 GiB for the KV cache".
   Error(int code, const std::string& doing);
   int code() const { return code_; }
-  bool out_of_memory() const;
 
  private:
   int code_;

@@ -4,15 +4,41 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include "device/cuda/error.h"
 
 namespace lockstep::cuda {
+namespace {
+
+std::atomic<int64_t> count_now{0};
+std::atomic<int64_t> count_peak{0};
+
+void count(int64_t bytes) {
+  const int64_t now = count_now += bytes;
+  int64_t peak = count_peak;
+  while (now > peak && !count_peak.compare_exchange_weak(peak, now)) {
+  }
+}
+
+}  // namespace
+
+MemoryCount memory_count() {
+  return {count_now, count_peak};
+}
+
+void reset_peak() {
+  count_peak = count_now.load();
+}
 
 void* allocate(int64_t bytes, const char* what) {
   if (bytes == 0) return nullptr;
   void* p = nullptr;
   const cudaError_t code = cudaMalloc(&p, static_cast<size_t>(bytes));
-  if (code == cudaSuccess) return p;
+  if (code == cudaSuccess) {
+    count(bytes);
+    return p;
+  }
   (void)cudaGetLastError();
   size_t free_bytes = 0, total_bytes = 0;
   (void)cudaMemGetInfo(&free_bytes, &total_bytes);
@@ -22,8 +48,10 @@ void* allocate(int64_t bytes, const char* what) {
                         static_cast<double>(total_bytes) * 0x1p-30));
 }
 
-void release(void* p) noexcept {
-  if (p != nullptr) (void)cudaFree(p);
+void release(void* p, int64_t bytes) noexcept {
+  if (p == nullptr) return;
+  (void)cudaFree(p);
+  count_now -= bytes;
 }
 
 void copy_to_device(const Context& context, void* to, const void* from, int64_t bytes) {

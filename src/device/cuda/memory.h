@@ -11,7 +11,14 @@
 namespace lockstep::cuda {
 
 void* allocate(int64_t bytes, const char* what);  // throws Error, naming `what` and the bytes; 0 bytes: null
-void release(void* p) noexcept;
+void release(void* p, int64_t bytes) noexcept;    // bytes: as allocated
+// Bytes that allocate() gave and release() has not taken back, and the most they were since reset_peak().
+struct MemoryCount {
+  int64_t now = 0;
+  int64_t peak = 0;
+};
+MemoryCount memory_count();
+void reset_peak();
 void copy_to_device(const Context& context, void* to, const void* from, int64_t bytes);
 // Returns after the bytes have arrived.
 void copy_to_host(const Context& context, void* to, const void* from, int64_t bytes);
@@ -34,15 +41,23 @@ class DeviceBuffer {
     std::swap(size_, other.size_);
     return *this;
   }
-  ~DeviceBuffer() { release(data_); }
+  ~DeviceBuffer() { release(data_, size_bytes()); }
 
   T* data() { return data_; }
   const T* data() const { return data_; }
   int64_t size() const { return size_; }
   int64_t size_bytes() const { return size_ * static_cast<int64_t>(sizeof(T)); }
-  // Grows to at least `count` elements; contents are lost when it grows.
+  // Grows to at least `count` elements; contents are lost when it grows. What it had is given back first, so
+  // that it never takes more than the larger of the two; it is empty when the allocation fails.
   void ensure(int64_t count, const char* what = "a buffer") {
-    if (count > size_) *this = DeviceBuffer(count, what);
+    if (count <= size_) return;
+    clear();
+    *this = DeviceBuffer(count, what);
+  }
+  void clear() {
+    release(data_, size_bytes());
+    data_ = nullptr;
+    size_ = 0;
   }
   void upload(const Context& context, const T* from, int64_t count, int64_t at = 0) {
     copy_to_device(context, data_ + at, from, count * static_cast<int64_t>(sizeof(T)));

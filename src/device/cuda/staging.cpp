@@ -12,40 +12,52 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr int64_t kAlign = 256;
+constexpr int64_t kLeast = 0x10000;
+
+int64_t round_up(int64_t bytes, int64_t to) {
+  return (bytes + to - 1) / to * to;
+}
 
 }  // namespace
 
 Staging::~Staging() {
-  release(device_);
+  release(device_, device_bytes_);
   if (pinned_ != nullptr) (void)cudaFreeHost(pinned_);
 }
 
 void Staging::clear(const Context& context) {
-  if (pinned_ != nullptr) context.synchronize();
-  bytes_.clear();
+  if (sending_) context.synchronize();
+  sending_ = false;
+  size_ = 0;
 }
 
 int64_t Staging::reserve(int64_t bytes) {
-  const int64_t at = (static_cast<int64_t>(bytes_.size()) + kAlign - 1) / kAlign * kAlign;
-  bytes_.resize(static_cast<size_t>(at + bytes));
+  const int64_t at = round_up(size_, kAlign);
+  size_ = at + bytes;
+  if (size_ <= pinned_bytes_) return at;
+  const int64_t wanted = round_up(std::max(size_, 2 * pinned_bytes_), kLeast);
+  void* grown = nullptr;
+  check(cudaMallocHost(&grown, static_cast<size_t>(wanted)), "allocating pinned memory");
+  if (pinned_ != nullptr) {
+    std::memcpy(grown, pinned_, static_cast<size_t>(at));
+    (void)cudaFreeHost(pinned_);
+  }
+  pinned_ = static_cast<char*>(grown);
+  pinned_bytes_ = wanted;
   return at;
 }
 
 void Staging::send(const Context& context) {
-  const auto size = static_cast<int64_t>(bytes_.size());
-  if (size > capacity_) {
-    release(device_);
+  if (size_ == 0) return;
+  if (size_ > device_bytes_) {
+    release(device_, device_bytes_);
     device_ = nullptr;
-    if (pinned_ != nullptr) check(cudaFreeHost(pinned_), "freeing pinned memory");
-    pinned_ = nullptr;
-    const int64_t wanted = std::max<int64_t>(2 * capacity_, (size + 0xFFFF) / 0x10000 * 0x10000);
-    device_ = allocate(wanted, "arguments of a step");
-    check(cudaMallocHost(&pinned_, static_cast<size_t>(wanted)), "allocating pinned memory");
-    capacity_ = wanted;
+    device_bytes_ = 0;
+    device_ = allocate(pinned_bytes_, "arguments of a step");
+    device_bytes_ = pinned_bytes_;
   }
-  if (size == 0) return;
-  std::memcpy(pinned_, bytes_.data(), bytes_.size());
-  copy_to_device(context, device_, pinned_, size);
+  copy_to_device(context, device_, pinned_, size_);
+  sending_ = true;
 }
 
 }  // namespace lockstep::cuda

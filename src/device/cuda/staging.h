@@ -19,11 +19,12 @@ class Staging {
 
   // Starts a new set; waits until the last one has been sent.
   void clear(const Context& context);
-  // Adds an array; the handle gives its device address after send().
+  // Adds an array, copied at once; the handle gives its device address after send().
   template <typename T>
   int64_t add(const T* data, int64_t count) {
-    const int64_t at = reserve(count * static_cast<int64_t>(sizeof(T)));
-    if (count > 0) std::memcpy(bytes_.data() + at, data, static_cast<size_t>(count) * sizeof(T));
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    const int64_t at = reserve(bytes);
+    if (count > 0) std::memcpy(pinned_ + at, data, static_cast<size_t>(bytes));
     return at;
   }
   template <typename T>
@@ -39,10 +40,12 @@ class Staging {
  private:
   int64_t reserve(int64_t bytes);
 
-  std::vector<char> bytes_;
-  void* pinned_ = nullptr;
+  char* pinned_ = nullptr;
   void* device_ = nullptr;
-  int64_t capacity_ = 0;
+  int64_t size_ = 0;          // of the set
+  int64_t pinned_bytes_ = 0;  // allocated
+  int64_t device_bytes_ = 0;
+  bool sending_ = false;  // a copy may be under way
 };
 
 }  // namespace lockstep::cuda

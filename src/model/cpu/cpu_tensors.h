@@ -96,9 +96,9 @@ class CpuLearner : public Learner {
   CpuLearner(const CpuNetwork<E>& network, const ParameterTable& table, OptimizerState* state, bool recompute)
       : network_(network), table_(table), state_(state), pass_(network, recompute), vocabulary_(network) {}
 
-  void begin(const cpu::Context& context, int64_t leaves, int64_t tokens) override {
+  void begin(const cpu::Context& context, const UpdateShape& shape) override {
     if (!image_) image_ = std::make_unique<CpuGradient>(table_);
-    image_->begin(context, leaves, tokens);
+    image_->begin(context, shape.leaves, shape.tokens);
   }
   Status micro_batch(const cpu::Context& context, const MicroBatchWork& work) override {
     LOCKSTEP_ASSIGN_OR_RETURN(const E* hidden, pass_.forward(context, *work.batch));

@@ -52,7 +52,8 @@ class CudaGradient {
       bf16.push_back({static_cast<int32_t>(leaf.begin), static_cast<int32_t>(leaf.end),
                       static_cast<int32_t>(leaf.rows_before), leaf.begins ? 1 : 0, leaf.ends ? 1 : 0,
                       static_cast<int32_t>(leaf.leaf) << kLeafShift});
-      fp32.push_back({leaf.begin, leaf.end, leaf.rows_before, leaf.begins ? 1 : 0, leaf.ends ? 1 : 0});
+      fp32.push_back(
+          {leaf.begin, leaf.end, leaf.rows_before, leaf.begins ? 1 : 0, leaf.ends ? 1 : 0, leaf.leaf});
     }
     return {staging->add(bf16), staging->add(fp32)};
   }
@@ -77,11 +78,14 @@ class CudaGradient {
   void add_matrix(int64_t offset, const float* dy, int64_t lddy, const float* x, int64_t /*rows*/, int64_t n,
                   int64_t k, const DeviceLeaves& leaves) {
     if (leaves.count == 0) return;
-    if (leaves.continues || leaves.waits) carry_.ensure(table_.arena_size(), "cut gradient chains");
-    if (leaves.long_leaf) chunk_sum_.ensure(table_.arena_size(), "cut gradient chains");
     ops::WeightGradientSink sink;
-    sink.carry = carry_.size() > 0 ? carry_.data() + offset : nullptr;
-    sink.chunk_sum = chunk_sum_.size() > 0 ? chunk_sum_.data() + offset : nullptr;
+    if (leaves.continues || leaves.waits) {
+      Carry& carry = carries_[offset];
+      carry.chain.ensure(n * k, kCutChains);
+      if (leaves.long_leaf) carry.chunk_sums.ensure(n * k, kCutChains);
+      sink.carry = carry.chain.data();
+      sink.chunk_sum = carry.chunk_sums.data();
+    }
     sink.image = image_.data() + offset;
     sink.bound = leaf_bound_;
     sink.fault = {fault_.data(), rank(offset)};
@@ -93,12 +97,15 @@ class CudaGradient {
     if (leaves.count == 0) return;
     ops::WeightGradientBf16 target;
     if (leaves.continues || leaves.waits) {
-      // Two places by turns: a product reads the one and writes the other.
-      for (auto& carry : carries_) carry.ensure(2 * table_.arena_size(), "cut gradient chains");
-      int& turn = turns_[offset];
-      target.carry_in = carries_[turn].data() + 2 * offset;
-      target.carry_out = carries_[1 - turn].data() + 2 * offset;
-      turn = 1 - turn;
+      cuda::DeviceBuffer<float>& chain = carries_[offset].chain;  // [1 or 2][n, k]
+      target.carry_in = chain.data();
+      if (leaves.continues && leaves.waits) {  // the product may not read what it writes
+        incoming_.ensure(chain.size(), kCutChains);
+        cuda::copy_on_device(device_, incoming_.data(), chain.data(), chain.size_bytes());
+        target.carry_in = incoming_.data();
+      }
+      if (leaves.waits) chain.ensure((leaves.long_leaf ? 2 : 1) * n * k, kCutChains);
+      target.carry_out = chain.data();
     }
     target.leaves = leaves.bf16;
     target.leaf_count = static_cast<int32_t>(leaves.count);
@@ -144,13 +151,20 @@ class CudaGradient {
     return static_cast<unsigned long long>(&table_.at(offset) - table_.by_name().data());
   }
 
+  // Of a matrix one of whose leaves was cut, between two calls.
+  struct Carry {
+    cuda::DeviceBuffer<float> chain;
+    cuda::DeviceBuffer<float> chunk_sums;  // fp32
+  };
+  static constexpr const char* kCutChains =
+      "gradient chains cut by micro-batches; --max-tokens-per-gpu of a leaf or more needs none";
+
   const cuda::Context& device_;
   const ParameterTable& table_;
   cuda::DeviceBuffer<int64_t> image_;
   cuda::DeviceBuffer<unsigned long long> fault_;
-  cuda::DeviceBuffer<float> carry_, chunk_sum_;  // fp32
-  cuda::DeviceBuffer<float> carries_[2];         // bf16: [2][n, k] of each matrix at twice its offset
-  std::unordered_map<int64_t, int> turns_;
+  std::unordered_map<int64_t, Carry> carries_;  // by offset
+  cuda::DeviceBuffer<float> incoming_;          // bf16
   float leaf_bound_ = 0;
   float piece_bound_ = 0;
 };

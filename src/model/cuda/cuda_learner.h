@@ -6,40 +6,15 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "model/cuda/cuda_training_pass.h"
+#include "model/cuda/device_digests.h"
 #include "model/model.h"
-#include "ops/digest/digest_cuda.h"
 #include "ops/tensor_sum/tensor_sum_cuda.h"
 
 namespace lockstep::model {
-
-// Digests of one element type's arena, parameter by parameter.
-class DeviceDigests {
- public:
-  explicit DeviceDigests(const ParameterTable& table) : table_(table) {}
-  template <class T>
-  void add(const cuda::Context& device, const std::string& prefix, const T* arena, NamedDigests* out) {
-    ops::DigestTable slices;
-    for (const Parameter& p : table_.by_name())
-      ops::add_tensor(&slices, arena + p.offset, p.size * static_cast<int64_t>(sizeof(T)));
-    const auto count = static_cast<int64_t>(slices.slices.size());
-    slices_.ensure(count);
-    digests_.ensure(count);
-    slices_.upload(device, slices.slices.data(), count);
-    ops::digest_tensors_cuda(device, slices_.data(), count, slices.groups, digests_.data());
-    std::vector<numerics::Digest128> host(static_cast<size_t>(count));
-    digests_.download(device, host.data(), count);
-    for (size_t i = 0; i < host.size(); ++i) out->emplace_back(prefix + table_.by_name()[i].name, host[i]);
-  }
-
- private:
-  const ParameterTable& table_;
-  cuda::DeviceBuffer<ops::DigestSlice> slices_;
-  cuda::DeviceBuffer<numerics::Digest128> digests_;
-};
 
 // Where the learner's masters are; the model implements it.
 class DeviceMasters {
@@ -63,19 +38,23 @@ class CudaLearner : public Learner {
         table_(network->table()),
         state_(state),
         pass_(*network, recompute),
-        fault_(2) {}
+        fault_(2) {
+    if (state != nullptr && !state->m.empty()) place_state();
+  }
 
   int64_t row_pad() const override { return kRounded ? numerics::kTokenPad : 1; }
 
-  void begin(const cpu::Context& /*context*/, int64_t leaves, int64_t tokens) override {
+  void begin(const cpu::Context& /*context*/, const UpdateShape& shape) override {
     if (!image_) image_ = std::make_unique<CudaGradient>(device_, table_);
-    upload_state();
-    image_->begin(leaves, tokens);
+    pass_.reserve(shape.rows, true);
+    reserve_head(shape.rows, true);
+    image_->begin(shape.leaves, shape.tokens);
   }
 
   Status micro_batch(const cpu::Context& /*context*/, const MicroBatchWork& work) override {
-    const std::vector<Block> blocks = blocks_of(*work.rows, work.slots);
+    const std::vector<Block> blocks = blocks_of(*work.rows, work.slots, *work.loss_leaves);
     Head head;
+    reserve_head(work.batch->rows(), true);
     const DeviceBatch batch =
         stage(*work.batch, *work.rows, work.slots, work.input_leaves, work.loss_leaves, blocks, &head);
     const E* hidden = forward(batch);
@@ -88,7 +67,6 @@ class CudaLearner : public Learner {
         LOCKSTEP_RETURN_IF_ERROR(
             block_log_probs(block, head, *work.rows, scale, work.log_probs, work.entropies));
     }
-    d_slots_.ensure(std::max<int64_t>(head.slots, 1) * network_.config().hidden, "the residual stream");
     for (size_t i = 0; i < blocks.size(); ++i) {
       LOCKSTEP_RETURN_IF_ERROR(
           block_log_probs(blocks[i], head, *work.rows, scale, work.log_probs, work.entropies));
@@ -101,21 +79,22 @@ class CudaLearner : public Learner {
 
   Status gradient_status() const override { return image_->status(); }
   double gradient_squares(const cpu::Context& /*context*/) const override {
-    ops::TensorSumTable sums;
-    for (const Parameter& p : table_.by_name()) ops::add_tensor(&sums, p.offset, p.size);
-    const auto count = static_cast<int64_t>(sums.slices.size());
-    cuda::DeviceBuffer<ops::TensorSumSlice> slices(count);
-    cuda::DeviceBuffer<double> total(1);
-    slices.upload(device_, sums.slices.data(), count);
-    ops::gradient_sum_of_squares_cuda(device_, image_->data(), slices.data(), count, sums.blocks,
-                                      total.data(), nullptr);
+    if (sum_slices_.size() == 0) {
+      ops::TensorSumTable sums;
+      for (const Parameter& p : table_.by_name()) ops::add_tensor(&sums, p.offset, p.size);
+      sum_blocks_ = sums.blocks;
+      upload_table(sums.slices, &sum_slices_);
+      sum_.ensure(1);
+    }
+    ops::gradient_sum_of_squares_cuda(device_, image_->data(), sum_slices_.data(), sum_slices_.size(),
+                                      sum_blocks_, sum_.data(), nullptr);
     double out = 0;
-    total.download(device_, &out, 1);
+    sum_.download(device_, &out, 1);
     return out;
   }
   NamedDigests gradient_digests(const cpu::Context& /*context*/) const override {
     NamedDigests out;
-    DeviceDigests(table_).add(device_, "", image_->data(), &out);
+    append_digests(image_->data(), "", &image_digests_, &out);
     return out;
   }
   const int64_t* gradient_image() override {
@@ -125,12 +104,14 @@ class CudaLearner : public Learner {
   }
 
   void apply(const cpu::Context& /*context*/, const ops::AdamWFactors& factors) override {
-    std::vector<ops::AdamWSlice> slices;
-    for (const Parameter& p : table_.by_name()) slices.push_back({p.offset, p.size, p.decays() ? 1 : 0});
-    std::sort(slices.begin(), slices.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
-    const auto count = static_cast<int64_t>(slices.size());
-    adamw_slices_.ensure(count);
-    adamw_slices_.upload(device_, slices.data(), count);
+    if (adamw_slices_.size() == 0) {
+      std::vector<ops::AdamWSlice> slices;
+      for (const Parameter& p : table_.by_name()) slices.push_back({p.offset, p.size, p.decays() ? 1 : 0});
+      std::sort(slices.begin(), slices.end(),
+                [](const auto& a, const auto& b) { return a.offset < b.offset; });
+      upload_table(slices, &adamw_slices_);
+    }
+    const int64_t count = adamw_slices_.size();
     if constexpr (kRounded) {
       ops::adamw_bf16_cuda(device_, factors, adamw_slices_.data(), count, table_.arena_size(), image_->data(),
                            m_.data(), v_.data(), masters_->device_masters(), mutable_network_->arena());
@@ -145,10 +126,9 @@ class CudaLearner : public Learner {
 
   NamedDigests state_digests(const cpu::Context& /*context*/) const override {
     NamedDigests out;
-    DeviceDigests digests(table_);
-    digests.add(device_, "exp_avg.", m_.data(), &out);
-    digests.add(device_, "exp_avg_sq.", v_.data(), &out);
-    if (kRounded) digests.add(device_, "master.", masters_->device_masters(), &out);
+    append_digests(m_.data(), "exp_avg.", &m_digests_, &out);
+    append_digests(v_.data(), "exp_avg_sq.", &v_digests_, &out);
+    if (kRounded) append_digests(masters_->device_masters(), "master.", &master_digests_, &out);
     return out;
   }
   void bring_state() override {
@@ -162,8 +142,9 @@ class CudaLearner : public Learner {
                    const std::vector<LossRow>& rows, double temperature, std::vector<float>* log_probs,
                    std::vector<double>* entropies) override {
     const int64_t slots = rows.empty() ? 0 : rows.back().slot + 1;
-    const std::vector<Block> blocks = blocks_of(rows, slots);
+    const std::vector<Block> blocks = blocks_of(rows, slots, {});
     Head head;
+    reserve_head(micro_batch.rows(), false);
     const DeviceBatch batch = stage(micro_batch, rows, slots, nullptr, nullptr, blocks, &head);
     gather(forward(batch), head);
     log_probs->resize(rows.size());
@@ -184,10 +165,10 @@ class CudaLearner : public Learner {
     inverse_rms_.ensure(rows);
     Ops::norm(device_, hidden, network_.at(network_.table().final_norm()), config.rms_eps, rows,
               config.hidden, normed_.data(), inverse_rms_.data());
-    const int64_t ld = row_width();
-    for (int64_t begin = 0; begin < rows; begin += kBlockSlots) {
-      const int64_t n = std::min(kBlockSlots, rows - begin);
-      logits_.ensure(n * ld, "logits");
+    const int64_t ld = logits_stride(config);
+    logits_.ensure(HeadElements(config, rows).logits, "logits");
+    for (int64_t begin = 0; begin < rows; begin += kLogitsRows) {
+      const int64_t n = std::min(kLogitsRows, rows - begin);
       Ops::product(device_, normed_.data() + begin * config.hidden, network_.at(table_.head()), n,
                    config.vocab, config.hidden, logits_.data(), ld);
       Buffer<float> host(n * ld);
@@ -199,8 +180,6 @@ class CudaLearner : public Learner {
   }
 
  private:
-  static constexpr int64_t kBlockSlots = 4096;  // logits in memory at once; a multiple of the padding
-
   // Loss rows [begin, end) and their slots.
   struct Block {
     int64_t begin, end, first_slot, slots;
@@ -215,20 +194,28 @@ class CudaLearner : public Learner {
     std::vector<DeviceLeaves> leaves;  // of each block
   };
 
-  static std::vector<Block> blocks_of(const std::vector<LossRow>& rows, int64_t slots) {
+  // kLogitsRows slots at most each. A block ends with a leaf where it can: a leaf in two blocks has its chain
+  // go through memory.
+  static std::vector<Block> blocks_of(const std::vector<LossRow>& rows, int64_t slots,
+                                      const std::vector<LeafRows>& leaves) {
     std::vector<Block> out;
     int64_t row = 0;
-    for (int64_t slot = 0; slot < slots; slot += kBlockSlots) {
-      const int64_t end = std::min(slots, slot + kBlockSlots);
+    for (int64_t slot = 0; slot < slots;) {
+      int64_t end = std::min(slots, slot + kLogitsRows);
+      int64_t whole = 0;  // end of the last leaf that fits
+      for (const LeafRows& leaf : leaves) {
+        if (leaf.end <= end) whole = leaf.end;
+      }
+      if (whole > slot) end = whole;
       Block block{row, row, slot, end - slot};
       while (block.end < static_cast<int64_t>(rows.size()) && rows[static_cast<size_t>(block.end)].slot < end)
         ++block.end;
       row = block.end;
+      slot = end;
       out.push_back(block);
     }
     return out;
   }
-  int64_t row_width() const { return (network_.config().vocab + 7) / 8 * 8; }
 
   DeviceBatch stage(const MicroBatch& batch, const std::vector<LossRow>& loss_rows, int64_t slots,
                     const std::vector<LeafRows>* input_leaves, const std::vector<LeafRows>* loss_leaves,
@@ -311,8 +298,6 @@ class CudaLearner : public Learner {
   // The final norm of the rows that carry loss, in their slots.
   void gather(const E* hidden, const Head& head) {
     const ModelConfig& config = network_.config();
-    gathered_.ensure(head.slots * config.hidden, "the residual stream");
-    slots_.ensure(head.slots * config.hidden, "the residual stream");
     if (head.slots == 0) return;
     Ops::embedding(device_, hidden, head.slot_row, head.slots, config.hidden, gathered_.data());
     Ops::norm(device_, gathered_.data(), network_.at(table_.final_norm()), config.rms_eps, head.slots,
@@ -322,11 +307,7 @@ class CudaLearner : public Learner {
   Status block_log_probs(const Block& block, const Head& head, const std::vector<LossRow>& rows, float scale,
                          std::vector<float>* log_probs, std::vector<double>* entropies) {
     const ModelConfig& config = network_.config();
-    const int64_t ld = row_width();
-    logits_.ensure(std::min(kBlockSlots, head.slots) * ld, "logits");
-    sums_.ensure(kBlockSlots, "logits");
-    log_probs_.ensure(kBlockSlots, "logits");
-    entropies_.ensure(kBlockSlots, "logits");
+    const int64_t ld = logits_stride(config);
     Ops::product(device_, slots_.data() + block.first_slot * config.hidden, network_.at(table_.head()),
                  block.slots, config.vocab, config.hidden, logits_.data(), ld);
     ops::vocabulary_sums_cuda(device_, logits_.data(), ld, block.slots, config.vocab, scale, sums_.data());
@@ -351,7 +332,7 @@ class CudaLearner : public Learner {
   Status block_gradient(const Block& block, const DeviceLeaves& leaves, const MicroBatchWork& work,
                         float scale) {
     const ModelConfig& config = network_.config();
-    const int64_t ld = row_width();
+    const int64_t ld = logits_stride(config);
     std::vector<RowGradient> gradients(static_cast<size_t>(block.end - block.begin));
     LOCKSTEP_RETURN_IF_ERROR(work.gradient(block.begin, block.end, gradients.data()));
     std::vector<ops::VocabularyGradientRow> rows(static_cast<size_t>(block.slots));  // of padding: all +0
@@ -360,9 +341,7 @@ class CudaLearner : public Learner {
       const RowGradient& gradient = gradients[static_cast<size_t>(r - block.begin)];
       rows[static_cast<size_t>(row.slot - block.first_slot)] = {row.target, gradient.dlogp, gradient.dent};
     }
-    gradient_rows_.ensure(kBlockSlots, "logits");
     gradient_rows_.upload(device_, rows.data(), block.slots);
-    if (kRounded) gradient_.ensure(std::min(kBlockSlots, work.slots) * ld, "gradients of logits");
     const float inverse_temperature =
         work.temperature > 0 ? static_cast<float>(1.0 / work.temperature) : 1.0F;
     Ops::vocabulary_gradient(device_, logits_.data(), ld, block.slots, config.vocab, scale,
@@ -387,10 +366,6 @@ class CudaLearner : public Learner {
     const ModelConfig& config = network_.config();
     const int64_t rows = batch.rows.rows;
     const int64_t h = config.hidden;
-    dy_.ensure(rows * h, "the residual stream");
-    dh_.ensure(rows * h, "the residual stream");
-    normed_.ensure(rows * h, "the residual stream");
-    inverse_rms_.ensure(rows, "the residual stream");
     Ops::embedding(device_, d_slots_.data(), head.row_slot, rows, h, dy_.data());
     Ops::norm(device_, hidden, network_.at(table_.final_norm()), config.rms_eps, rows, h, normed_.data(),
               inverse_rms_.data());
@@ -401,13 +376,51 @@ class CudaLearner : public Learner {
                        rows, h, dh_.data());
   }
 
-  void upload_state() {
-    if (m_.size() > 0 || state_ == nullptr || state_->m.empty()) return;
+  void reserve_head(int64_t rows, bool backward) {
+    const HeadElements elements(network_.config(), rows);
+    gathered_.ensure(elements.hidden, "the residual stream");
+    slots_.ensure(elements.hidden, "the residual stream");
+    logits_.ensure(elements.logits, "logits");
+    sums_.ensure(elements.block, "logits");
+    log_probs_.ensure(elements.block, "logits");
+    entropies_.ensure(elements.block, "logits");
+    if (!backward) return;
+    d_slots_.ensure(elements.hidden, "the residual stream");
+    dy_.ensure(elements.hidden, "the residual stream");
+    dh_.ensure(elements.hidden, "the residual stream");
+    normed_.ensure(elements.hidden, "the residual stream");
+    inverse_rms_.ensure(elements.rows, "the residual stream");
+    gradient_rows_.ensure(elements.block, "logits");
+    if (kRounded) gradient_.ensure(elements.logits, "gradients of logits");
+  }
+
+  // What an update moves, on the device from the start: no update is computed that then has no room.
+  void place_state() {
+    image_ = std::make_unique<CudaGradient>(device_, table_);
     m_ = cuda::DeviceBuffer<float>(table_.arena_size(), "the first moments");
     v_ = cuda::DeviceBuffer<float>(table_.arena_size(), "the second moments");
-    m_.upload(device_, state_->m.data(), table_.arena_size());
-    v_.upload(device_, state_->v.data(), table_.arena_size());
+    if (state_->step == 0) {  // nothing has moved yet
+      m_.zero(device_);
+      v_.zero(device_);
+    } else {
+      m_.upload(device_, state_->m.data(), table_.arena_size());
+      v_.upload(device_, state_->v.data(), table_.arena_size());
+    }
+    (void)masters_->device_masters();
     device_.synchronize();
+  }
+
+  template <class T>
+  void upload_table(const std::vector<T>& table, cuda::DeviceBuffer<T>* out) const {
+    *out = cuda::DeviceBuffer<T>(static_cast<int64_t>(table.size()), "tables of parameters");
+    out->upload(device_, table.data(), out->size());
+    device_.synchronize();  // `table` has been read
+  }
+  template <class T>
+  void append_digests(const T* arena, const char* prefix, std::optional<DeviceDigests>* digests,
+                      NamedDigests* out) const {
+    if (!*digests) digests->emplace(device_, table_, arena);
+    (*digests)->append(prefix, out);
   }
 
   const CudaNetwork<E>& network_;
@@ -426,7 +439,12 @@ class CudaLearner : public Learner {
   cuda::DeviceBuffer<double> entropies_;
   cuda::DeviceBuffer<ops::VocabularySums> sums_;
   cuda::DeviceBuffer<ops::VocabularyGradientRow> gradient_rows_;
+  // Tables of the parameters, built once.
   cuda::DeviceBuffer<ops::AdamWSlice> adamw_slices_;
+  mutable cuda::DeviceBuffer<ops::TensorSumSlice> sum_slices_;
+  mutable int64_t sum_blocks_ = 0;
+  mutable cuda::DeviceBuffer<double> sum_;
+  mutable std::optional<DeviceDigests> image_digests_, m_digests_, v_digests_, master_digests_;
   cuda::DeviceBuffer<unsigned long long> fault_;  // scores; logits
   Buffer<int64_t> host_image_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/cuda/cuda_model.h"
 
+#include <optional>
 #include <utility>
 
 #include "model/cuda/cuda_decoder.h"
@@ -63,7 +64,8 @@ class CudaModel : public Model, public DeviceMasters {
   }
   NamedDigests weight_digests(const cpu::Context& /*context*/) const override {
     NamedDigests out;
-    DeviceDigests(table()).add(device_, "", network_.at(0), &out);
+    if (!weight_digests_) weight_digests_.emplace(device_, table(), network_.at(0));
+    weight_digests_->append("", &out);
     return out;
   }
   std::unique_ptr<Decoder> make_decoder() const override {
@@ -105,6 +107,7 @@ class CudaModel : public Model, public DeviceMasters {
   cuda::Context device_;
   CudaNetwork<E> network_;
   cuda::DeviceBuffer<float> masters_;  // bf16, from the first update on
+  mutable std::optional<DeviceDigests> weight_digests_;
   mutable Buffer<float> host_masters_;
   mutable Buffer<E> host_weights_;  // bf16
   mutable bool masters_newer_ = false;
@@ -114,32 +117,43 @@ class CudaModel : public Model, public DeviceMasters {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config, int device,
-                                               int sms) {
+Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int device) {
   const int count = cuda::device_count();
-  if (device < 0 || device >= count)
-    return invalid("--device cuda: this machine has {} usable GPUs; use --device cpu", count);
+  if (device < 0 || device >= count) return invalid("this machine has {} usable GPUs", count);
   const cuda::DeviceInfo info = cuda::device_info(device);
   if (info.major < 8) {
-    return invalid("--device cuda: {} has compute capability {}.{}; 8.0 or later is needed", info.name,
-                   info.major, info.minor);
+    return invalid("{} has compute capability {}.{}; 8.0 or later is needed", info.name, info.major,
+                   info.minor);
   }
+  if (profile == Profile::kBf16) {
+    if (!info.hopper()) {
+      return invalid(
+          "{} has not Hopper's tensor cores, whose arithmetic --profile bf16 is (--profile fp32 runs on it)",
+          info.name);
+    }
+    if (config.hidden % 8 != 0 || config.intermediate % 8 != 0 || config.head_size % 8 != 0) {
+      return invalid(
+          "--profile bf16: hidden_size {}, intermediate_size {} and head size {} must be multiples of 8",
+          config.hidden, config.intermediate, config.head_size);
+    }
+  }
+  return GpuInfo{device,
+                 info.name,
+                 info.major,
+                 info.minor,
+                 info.sms,
+                 info.total_bytes,
+                 info.free_bytes,
+                 cuda::driver_version(),
+                 cuda::runtime_version()};
+}
+
+Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config, int device,
+                                               int sms) {
+  if (const Result<GpuInfo> gpu = cuda_device(profile, config, device); !gpu.ok())
+    return invalid("--device cuda: {}; use --device cpu", gpu.status().message());
   if (profile == Profile::kFp32)
     return std::unique_ptr<Model>(std::make_unique<CudaModel<float>>(config, device, sms));
-  if (!info.hopper()) {
-    return invalid(
-        "--device cuda --profile bf16: {} has not Hopper's tensor cores, whose arithmetic this profile is; "
-        "use "
-        "--profile fp32 or --device cpu",
-        info.name);
-  }
-  if (config.hidden % 8 != 0 || config.intermediate % 8 != 0 || config.head_size % 8 != 0) {
-    return invalid(
-        "--device cuda --profile bf16: hidden_size {}, intermediate_size {} and head size {} must be "
-        "multiples of 8; "
-        "use --device cpu",
-        config.hidden, config.intermediate, config.head_size);
-  }
   return std::unique_ptr<Model>(std::make_unique<CudaModel<Bf16>>(config, device, sms));
 }
 

@@ -5,9 +5,14 @@
 #include <memory>
 
 #include "core/status.h"
+#include "model/gpu.h"
 #include "model/model.h"
 
 namespace lockstep::model {
+
+// GPU `device` as it is now. Errors (kInvalid), without a remedy: no such GPU; the GPU or the shape does not
+// fit the profile.
+Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int device);
 
 // On GPU `device`, masters zero. Errors (kInvalid): no such GPU; the GPU or the shape does not fit the
 // profile. sms: multiprocessors to use, 0 for all; changes no bit.

@@ -9,6 +9,7 @@
 #include "device/cuda/memory.h"
 #include "device/cuda/staging.h"
 #include "model/config.h"
+#include "model/cuda/sizes.h"
 #include "model/cuda/tensor_ops.h"
 #include "model/parameters.h"
 
@@ -28,14 +29,15 @@ struct DeviceActivations {
 
   void ensure(const ModelConfig& config, int64_t rows) {
     const char* what = "activations; a smaller --max-tokens-per-gpu needs less";
-    inverse_rms1.ensure(rows, what);
-    qkv.ensure(rows * config.qkv_size(), what);
-    max_exponent.ensure(rows * config.heads, what);
-    inverse_sum.ensure(rows * config.heads, what);
-    attention.ensure(rows * config.q_size(), what);
-    h_mid.ensure(rows * config.hidden, what);
-    inverse_rms2.ensure(rows, what);
-    gate_up.ensure(rows * 2 * config.intermediate, what);
+    const LayerElements elements(config, rows);
+    inverse_rms1.ensure(elements.row, what);
+    qkv.ensure(elements.qkv, what);
+    max_exponent.ensure(elements.statistics, what);
+    inverse_sum.ensure(elements.statistics, what);
+    attention.ensure(elements.attention, what);
+    h_mid.ensure(elements.h_mid, what);
+    inverse_rms2.ensure(elements.row, what);
+    gate_up.ensure(elements.gate_up, what);
   }
 };
 
@@ -45,9 +47,10 @@ struct DeviceScratch {
   cuda::DeviceBuffer<E> act;          // [rows, F]
   cuda::DeviceBuffer<float> product;  // [rows, qkv_size], where the head size needs it
   void ensure(const ModelConfig& config, int64_t rows) {
-    normed.ensure(rows * config.hidden, "activations");
-    act.ensure(rows * config.intermediate, "activations");
-    if (config.head_size % 64 != 0) product.ensure(rows * config.qkv_size(), "activations");
+    const ScratchElements elements(config, rows);
+    normed.ensure(elements.normed, "activations");
+    act.ensure(elements.act, "activations");
+    product.ensure(elements.product, "activations");
   }
 };
 

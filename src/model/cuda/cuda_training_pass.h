@@ -30,17 +30,31 @@ class CudaTrainingPass {
         activations_(recompute ? 1 : static_cast<size_t>(network.config().layers)),
         h_in_(static_cast<size_t>(network.config().layers) + 1) {}
 
+  // What forward, and with `backward` the backward pass, takes for micro-batches of up to `rows` rows.
+  void reserve(int64_t rows, bool backward) {
+    const ModelConfig& config = network_.config();
+    const PassElements elements(config, rows);
+    scratch_.ensure(config, rows);
+    for (auto& buffer : h_in_) buffer.ensure(elements.hidden, "activations");
+    for (auto& activations : activations_) activations.ensure(config, rows);
+    if (!backward) return;
+    d_act_.ensure(elements.d_act, "gradients of activations");
+    d_gate_up_.ensure(elements.d_gate_up, "gradients of activations");
+    d_normed_.ensure(elements.d_normed, "gradients of activations");
+    d_attention_.ensure(elements.d_attention, "gradients of activations");
+    d_qkv_.ensure(elements.d_qkv, "gradients of activations");
+    if (recompute_) recomputed_.ensure(elements.hidden, "activations");
+  }
+
   // Residual stream before the final norm, [rows, H]; valid until the next forward.
   const E* forward(const DeviceBatch& batch, unsigned long long* fault) {
     const ModelConfig& config = network_.config();
     const int64_t rows = batch.rows.rows;
-    scratch_.ensure(config, rows);
-    for (auto& buffer : h_in_) buffer.ensure(rows * config.hidden, "activations");
+    reserve(rows, false);
     Ops::embedding(device_, network_.at(network_.table().embedding()), batch.rows.ids, rows, config.hidden,
                    h_in_[0].data());
     for (int64_t layer = 0; layer < config.layers; ++layer) {
       DeviceActivations<E>& a = activations(layer);
-      a.ensure(config, rows);
       network_.layer_forward(layer, batch.rows, nullptr, h_in_[static_cast<size_t>(layer)].data(),
                              a.h_mid.data(), h_in_[static_cast<size_t>(layer) + 1].data(), &a, &scratch_,
                              fault);
@@ -53,12 +67,7 @@ class CudaTrainingPass {
                 unsigned long long* fault) {
     const ModelConfig& config = network_.config();
     const int64_t rows = batch.rows.rows;
-    d_act_.ensure(rows * config.intermediate, "gradients of activations");
-    d_gate_up_.ensure(rows * 2 * config.intermediate, "gradients of activations");
-    d_normed_.ensure(rows * config.hidden, "gradients of activations");
-    d_attention_.ensure(rows * config.q_size(), "gradients of activations");
-    d_qkv_.ensure(rows * config.qkv_size(), "gradients of activations");
-    if (recompute_) recomputed_.ensure(rows * config.hidden, "activations");
+    reserve(rows, true);
     for (int64_t layer = config.layers - 1; layer >= 0; --layer) {
       DeviceActivations<E>& a = activations(layer);
       const E* h_in = h_in_[static_cast<size_t>(layer)].data();

@@ -4,6 +4,10 @@
 
 namespace lockstep::model {
 
+Result<GpuInfo> cuda_device(Profile /*profile*/, const ModelConfig& /*config*/, int /*device*/) {
+  return invalid("this program was built without a CUDA toolkit");
+}
+
 Result<std::unique_ptr<Model>> make_cuda_model(Profile /*profile*/, const ModelConfig& /*config*/,
                                                int /*device*/, int /*sms*/) {
   return invalid(

@@ -33,6 +33,7 @@ struct WeightGradientRows {
   int64_t rows_before = 0;
   int32_t begins = 1;
   int32_t ends = 1;
+  int64_t leaf = 0;  // its number: the detail of a fault
 };
 
 // Where the gradients of W [n, k] of all leaves of one micro-batch go.
@@ -42,7 +43,7 @@ struct WeightGradientSink {
   int64_t* image = nullptr;    // [n, k]: += gradient_to_fixed(result) of each leaf that ends
   float bound = 0;             // exclusive bound of |result|
   cuda::Fault fault;           // an element out of range is not added and reported as fault.key + detail:
-  int fault_leaf_shift = 0;    // detail = (index of the leaf in the call) << fault_leaf_shift
+  int fault_leaf_shift = 0;    // detail = (number of the leaf) << fault_leaf_shift
 };
 
 // `leaves` is a device array, in the order of the update: only the first may not begin here, only the last

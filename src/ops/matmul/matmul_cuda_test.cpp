@@ -312,9 +312,9 @@ TEST_F(MatmulCuda, WeightGradientOutOfRangeIsReportedAndLeftOut) {
                           std::numeric_limits<float>::quiet_NaN(), std::nextafter(bound, 0.0F)}) {
     const int64_t n = 28, k = 40, rows = 4;
     std::vector<float> dy(static_cast<size_t>(rows * n), 0.5F), x(static_cast<size_t>(rows * k), 1.0F);
-    dy[2 * n + 24] = bad;  // row 2 is leaf 1's first
+    dy[2 * n + 24] = bad;  // row 2 is leaf 7's first
     dy[3 * n + 24] = 0.0F;
-    const std::vector<WeightGradientRows> leaves = {{0, 2, 0, 1, 1}, {2, 4, 0, 1, 1}};
+    const std::vector<WeightGradientRows> leaves = {{0, 2, 0, 1, 1, 6}, {2, 4, 0, 1, 1, 7}};
     std::vector<int64_t> want(static_cast<size_t>(n * k), 5);
     bool good = true;
     for (const WeightGradientRows& leaf : leaves) {
@@ -333,7 +333,7 @@ TEST_F(MatmulCuda, WeightGradientOutOfRangeIsReportedAndLeftOut) {
       matmul_weight_gradient_fp32_cuda(context, ddy.data(), n, dx.data(), k, n, k, dleaves.data(), 2,
                                        {nullptr, nullptr, image.data(), bound, {fault.data(), 1000}, 8});
       EXPECT_TRUE(same_bits(want, download(context, image, want.size())));
-      EXPECT_EQ(download(context, fault, 1)[0], good ? cuda::kNoFault : 1000 + 256) << bad;
+      EXPECT_EQ(download(context, fault, 1)[0], good ? cuda::kNoFault : 1000 + 7 * 256) << bad;
     });
   }
 }

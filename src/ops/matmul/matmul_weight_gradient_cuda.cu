@@ -24,8 +24,7 @@ class LeafTile {
       : tile_(shared), dy_(dy), x_(x), sink_(sink) {}
 
   // One leaf's chains of the tile at (row, column) of W.
-  __device__ void run(int64_t row, int64_t column, const WeightGradientRows& leaf, int64_t leaf_index,
-                      bool atomic) {
+  __device__ void run(int64_t row, int64_t column, const WeightGradientRows& leaf, bool atomic) {
     tile_.clear();
     bool has_sum = leaf.rows_before > kGradientChunk;
     if (leaf.begins == 0) load_carry(row, column, has_sum);
@@ -46,7 +45,7 @@ class LeafTile {
     }
     if (leaf.ends != 0) {
       if (position > kGradientChunk) tile_.add_sums();
-      add_to_image(row, column, leaf_index, atomic);
+      add_to_image(row, column, leaf.leaf, atomic);
     } else {
       store_carry(row, column, has_sum);
     }
@@ -88,7 +87,7 @@ class LeafTile {
       for (int e = 0; e < n; ++e) sink_.carry[element + e] = shared[e];
     });
   }
-  __device__ void add_to_image(int64_t row, int64_t column, int64_t leaf_index, bool atomic) {
+  __device__ void add_to_image(int64_t row, int64_t column, int64_t leaf, bool atomic) {
     tile_.fold(true);
     bool in_range = true;
     each(row, column, [&](const float* shared, int64_t element, int n) {
@@ -114,8 +113,7 @@ class LeafTile {
           if (e < n) to[e] += value[e];
       }
     });
-    if (!in_range)
-      cuda::report(sink_.fault, static_cast<unsigned long long>(leaf_index) << sink_.fault_leaf_shift);
+    if (!in_range) cuda::report(sink_.fault, static_cast<unsigned long long>(leaf) << sink_.fault_leaf_shift);
   }
 
   Tile<TileShape> tile_;
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__(TileShape::kThreads, TileShape::kBlocks)
     const int64_t mine = item / tiles;
     if (chained && mine == n_leaves - 1) continue;
     for (int64_t i = mine; i < n_leaves;) {
-      tile.run(row, column, leaves[i], i, apart && n_leaves > 1);
+      tile.run(row, column, leaves[i], apart && n_leaves > 1);
       if (!apart)
         ++i;
       else
