@@ -5,7 +5,8 @@
 set -eu
 which=${1:-both}
 one() {
-  cmake -S . -B "build-$1" -G Ninja -DLOCKSTEP_CUDA=off -DLOCKSTEP_SANITIZE="$2" -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+  cmake -S . -B "build-$1" -G Ninja -DLOCKSTEP_CUDA=off -DLOCKSTEP_SANITIZE="$2" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -DNDEBUG" \
+    $(command -v ccache >/dev/null 2>&1 && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
   cmake --build "build-$1" -j "$(nproc)"
   (cd "build-$1" && ctest --output-on-failure -j "$(nproc)" -LE slow)
 }

@@ -138,7 +138,7 @@ std::string memory_options(std::string_view prefix) {
 }  // namespace
 
 std::string version_text() {
-  return fmt::format("lockstep {} (numerics version {}, profile fp32)\n", kVersion,
+  return fmt::format("lockstep {} (numerics version {}, profiles fp32 and bf16)\n", kVersion,
                      numerics::kNumericsVersion);
 }
 

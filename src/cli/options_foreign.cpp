@@ -105,9 +105,9 @@ std::vector<Option> numerics() {
   Option deterministic = flag_option({"deterministic-mode", kConfigurable, Group::kMachine, Role::kFixed},
                                      true, "vendor mode is not in this release");
   deterministic.target = "true";
-  Option version = text_option({"numerics", kConfigurable, model, Role::kFixed}, "VERSION", "0",
+  Option version = text_option({"numerics", kConfigurable, model, Role::kFixed}, "VERSION", "1",
                                "the numerics version of this release");
-  version.target = "0";
+  version.target = "1";
   // A clip that leaves 1 alone has no effect; another one would.
   Option tis_clip = real_option({"tis-clip", kTrain, training, Role::kIgnored}, "", at_least(1), same);
   Option tis_clip_low =

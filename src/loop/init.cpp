@@ -33,7 +33,7 @@ Status run_init(const InitConfig& config) {
     return invalid("--tokenizer {}: holds no tokenizer.json", config.tokenizer);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context({}));
-  const std::unique_ptr<model::Model> model = model::make_model(model::Profile::kFp32, std::move(shape));
+  const std::unique_ptr<model::Model> model = model::make_model(model::Profile::kFp32, shape);
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint_bytes(*model, false));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_space(config.out, bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(checkpoint::CheckpointWriter writer,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "core/log.h"
@@ -26,7 +27,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const int64_t whole = std::llround(seconds);
   if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
   if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} s", whole);

@@ -17,12 +17,14 @@ namespace {
 
 std::string log_prob_bits(const std::vector<float>& values) {
   std::vector<std::string> items;
+  items.reserve(values.size());
   for (const float v : values) items.push_back(fmt::format("\"{:08x}\"", std::bit_cast<uint32_t>(v)));
   return ledger::json_array(items);
 }
 
 std::string id_list(const std::vector<int32_t>& ids) {
   std::vector<std::string> items;
+  items.reserve(ids.size());
   for (const int32_t id : ids) items.push_back(std::to_string(id));
   return ledger::json_array(items);
 }

@@ -29,7 +29,7 @@ void MicroBatch::add_sample(const int32_t* tokens, int64_t n, int64_t pad) {
   positions.resize(padded, 0);
 }
 
-std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
+std::unique_ptr<Model> make_model(Profile profile, const ModelConfig& config) {
   return make_cpu_model(profile, config);
 }
 

@@ -187,7 +187,7 @@ class Model {
 };
 
 // On the CPU, masters zero.
-std::unique_ptr<Model> make_model(Profile profile, ModelConfig config);
+std::unique_ptr<Model> make_model(Profile profile, const ModelConfig& config);
 
 // Where a model computes; changes no bit.
 struct DeviceChoice {
