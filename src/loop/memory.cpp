@@ -230,7 +230,13 @@ RunMemory train_memory(const TrainConfig& config, const Start& start, const Prom
   } else {
     model::MemoryNeeds needs;
     out.host = training_parts(start, config.profile, config.machine, training, &needs);
-    out.host.push_back({"reference model", reference ? needs.weights + needs.packed : 0});
+    if (reference) {
+      const int64_t rows = training.rows(config.profile, config.machine);
+      const model::MemoryNeeds scores = model::memory_needs(*start.context, config.profile, start.shape, rows,
+                                                            std::min(rows, training.loss_rows), true);
+      out.host.push_back({"reference model", needs.weights + needs.packed});
+      out.host.push_back({"its activations and logits", scores.activations + scores.logits});
+    }
     out.host.push_back(kv_part(cached, engine, needs.kv_page));
     out.host.push_back({"logits", needs.logits + running * start.shape.vocab * kFloat});
   }

@@ -39,8 +39,14 @@ Status ModelRun::open(const RunFolderOptions& options, const std::string& header
   LOCKSTEP_RETURN_IF_ERROR(
       checkpoint::check_space(options.save.empty() ? options.run_dir : options.save, bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(folder, RunFolder::open(options, header));
-  state.m = Buffer<float>::zeros(model->table().arena_size());
-  state.v = Buffer<float>::zeros(model->table().arena_size());
+  const int64_t moments = model->table().arena_size();
+  if (start.device.gpu) {  // pages that are touched when a checkpoint is read or written
+    state.m = Buffer<float>(moments);
+    state.v = Buffer<float>(moments);
+  } else {
+    state.m = Buffer<float>::zeros(moments);
+    state.v = Buffer<float>::zeros(moments);
+  }
   if (folder->resumed())
     LOCKSTEP_RETURN_IF_ERROR(folder->load(*start.context, hf_checkpoint, model.get(), &state));
   LOCKSTEP_RETURN_IF_ERROR(folder->start());

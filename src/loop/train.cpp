@@ -52,6 +52,7 @@ class TrainRun {
   ModelRun run_;
   std::unique_ptr<tasks::Grader> grader_;
   std::unique_ptr<model::Model> reference_;
+  std::unique_ptr<model::Learner> scorer_;  // of the reference
   std::optional<PromptSource> prompts_;
   std::optional<data::PromptOrder> order_;
   std::optional<Evaluator> evaluator_;
@@ -117,7 +118,10 @@ Status TrainRun::prepare() {
       run_.header("train", identity_json(config_, run_.start.text.end_ids), data.text());
   LOCKSTEP_RETURN_IF_ERROR(
       run_.open(options, header, config_.hf_checkpoint, config_.machine, config_.update));
-  if (reference_) reference_->prepare(*run_.start.context, run_.model->config().max_positions);
+  if (reference_) {
+    reference_->prepare(*run_.start.context, run_.model->config().max_positions);
+    scorer_ = reference_->make_learner(nullptr, true);
+  }
   engine_ = std::make_unique<rollout::Engine>(*run_.model, config_.machine.engine);
   return ok_status();
 }
@@ -230,7 +234,7 @@ Result<std::vector<trainer::TrainSample>> TrainRun::train_samples(const SampledB
   bytes.add(advantages);
   run_.folder->append(step_record(step, "advantages", bytes.digest()));
   if (reference_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.start.context, reference_.get(),
+    LOCKSTEP_ASSIGN_OR_RETURN(auto scores, trainer::Trainer::score(*run_.start.context, scorer_.get(),
                                                                    samples, config_.sampling.temperature,
                                                                    config_.machine.max_tokens_per_gpu));
     RecordBytes reference;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model with its tensors, wherever they are. The scheduler of the engine, the plan of an update and the
-// loss are written once against these interfaces; a profile and a device implement them (cpu/, cuda/). Calls are made from one thread. What is a pointer or a vector here is in host memory.
+// loss are written once against these interfaces; a profile and a device implement them (cpu/, cuda/). Calls
+// are made from one thread. What is a pointer or a vector here is in host memory.
 #pragma once
 
 #include <cstdint>
@@ -111,7 +112,7 @@ struct MicroBatchWork {
 // Adam's moments, arenas like the weights.
 struct OptimizerState {
   Buffer<float> m, v;
-  int64_t step = 0;  // updates done; 0: m and v are zeros
+  int64_t step = 0;  // updates done; at 0 a GPU's learner takes m and v for zeros, whatever they hold
 };
 
 // What an update will bring, before its micro-batches.

@@ -237,7 +237,7 @@ Status Trainer::apply(const cpu::Context& context, const UpdateRequest& request,
   return ok_status();
 }
 
-Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& context, model::Model* model,
+Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& context, model::Learner* learner,
                                                        const std::vector<TrainSample>& samples,
                                                        double temperature, int64_t max_tokens) {
   UpdateRequest request;
@@ -246,7 +246,6 @@ Result<std::vector<std::vector<float>>> Trainer::score(const cpu::Context& conte
   request.max_tokens = max_tokens;
   UpdateConfig config;
   config.grad_leaves = 1;  // no gradient, no leaves
-  const std::unique_ptr<model::Learner> learner = model->make_learner(nullptr, true);
   const int64_t pad = learner->row_pad();
   const UpdatePlan plan = plan_update(request, config, pad);
   std::vector<std::vector<float>> out(samples.size());

@@ -70,8 +70,8 @@ class Trainer {
 
   model::Learner& learner() { return *learner_; }
 
-  // Log-probs of the response tokens under this model, [sample][response].
-  static Result<std::vector<std::vector<float>>> score(const cpu::Context& context, model::Model* model,
+  // Log-probs of the response tokens under a learner's model, [sample][response].
+  static Result<std::vector<std::vector<float>>> score(const cpu::Context& context, model::Learner* learner,
                                                        const std::vector<TrainSample>& samples,
                                                        double temperature, int64_t max_tokens);
 

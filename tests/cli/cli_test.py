@@ -216,6 +216,11 @@ class WithASmallModel(SmallModel):
     def test_a_run_and_its_identity(self):
         train = ["train", "--config", "run.toml", "--run-dir"]
         self.accepted(self.here(*train, "a", "--threads", "1"))
+        start = json.loads((self.folder / "a/environment.jsonl").read_text())
+        self.assertIn(start["device"], ("cpu", "cuda"))
+        self.assertEqual("gpu" in start and "cuda_driver" in start, start["device"] == "cuda")
+        self.refused(self.here(*train, "none", "--gpu-index", "1000"), 2, "--gpu-index 1000", "--device cpu")
+        self.assertFalse((self.folder / "none").exists())
         self.accepted(self.here(*train, "b", "--threads", "2", "--max-running-requests", "3", "--admission",
                                 "shuffle:5", "--prefix-cache", "off", "--chunked-prefill-size", "2",
                                 "--max-tokens-per-gpu", "1", "--recompute-activations", "--isa", "scalar"))

@@ -402,6 +402,7 @@ class CudaLearner : public Learner {
     if (state_->step == 0) {  // nothing has moved yet
       m_.zero(device_);
       v_.zero(device_);
+      state_on_device_is_newer_ = true;
     } else {
       m_.upload(device_, state_->m.data(), table_.arena_size());
       v_.upload(device_, state_->v.data(), table_.arena_size());
