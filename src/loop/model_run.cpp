@@ -40,7 +40,7 @@ Status ModelRun::open(const RunFolderOptions& options, const std::string& header
       checkpoint::check_space(options.save.empty() ? options.run_dir : options.save, bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(folder, RunFolder::open(options, header));
   const int64_t moments = model->table().arena_size();
-  if (start.device.gpu) {  // pages that are touched when a checkpoint is read or written
+  if (start.device.gpu && !folder->resumed()) {  // pages that only a checkpoint touches
     state.m = Buffer<float>(moments);
     state.v = Buffer<float>(moments);
   } else {
