@@ -3,11 +3,14 @@
 // without room leaves behind.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "device/cuda/error.h"
 #include "device/cuda/memory.h"
 #include "model/gpu.h"
 #include "model/load.h"
 #include "needs_gpu.h"
+#include "ops/embedding/embedding_cuda.h"
 #include "rollout/engine.h"
 #include "trainer/trainer.h"
 
@@ -256,6 +259,30 @@ TEST(GpuMemory, AnUpdateWithoutRoomThrowsAndIsTheSameLater) {
   step.update();
   EXPECT_TRUE(step.gradients() == calm.gradients());
   EXPECT_TRUE(step.weights() == calm.weights());
+}
+
+// In a process of its own: a GPU's context does not recover from this.
+[[noreturn]] void lose_the_gpu() {
+  try {
+    const cuda::Context context(0);
+    cuda::DeviceBuffer<int32_t> ids(1);
+    cuda::DeviceBuffer<float> out(64);
+    ids.zero(context);
+    const auto* nowhere = reinterpret_cast<const float*>(uintptr_t{1} << 46);
+    ops::embedding_forward_fp32_cuda(context, nowhere, ids.data(), 1, 64, out.data());
+    context.synchronize();
+  } catch (const DeviceError& error) {
+    std::fprintf(stderr, "%s%s\n", error.what(), error.out_of_memory() ? " (memory)" : "");
+    std::_Exit(4);
+  }
+  std::_Exit(0);
+}
+
+TEST(GpuErrorsDeathTest, ALostGpuIsNamed) {
+  LOCKSTEP_NEEDS_GPU();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(lose_the_gpu(), ::testing::ExitedWithCode(4),
+              "CUDA error while waiting for the GPU: an illegal memory access.*ErrorIllegalAddress.$");
 }
 
 }  // namespace
