@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Hopper products against cuBLASLt (the best of its first 8 algorithms) on the shapes of Qwen2.5-0.5B:
 // forward and gradients of 8192 and 16384 rows, decode products of 1 to 256 rows with weights that do not
-// stay in the L2. Medians; a table last. gemm_bench [train|decode|all]
+// stay in the L2, in one graph: of cuBLASLt too, which chooses by such graphs. Medians; a table last.
+// gemm_bench [train|decode|all], gemm_bench decode M [product]
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -101,8 +103,15 @@ class Vendor {
     int64_t m, n, k;
     cudaDataType out;
   };
-  // Chooses for the shape; then run() takes pointers.
+  // Chooses for the shape; then run() takes pointers. `time` gives microseconds a call.
+  using Time = std::function<double(const std::function<void(const void*)>&)>;
   void choose(const Shape& s, const void* a, const void* b, void* c) {
+    choose(s, b, c, [&](const std::function<void(const void*)>& call) {
+      return time_calls(
+          context_, [&] { call(a); }, 3, 3);
+    });
+  }
+  void choose(const Shape& s, const void* b, void* c, const Time& time) {
     check_lt(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "desc");
     const cublasOperation_t ta = s.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t tb = s.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -126,8 +135,7 @@ class Vendor {
     (void)cublasLtMatmulPreferenceDestroy(preference);
     double best = 1e30;
     for (int i = 0; i < count; ++i) {
-      const double us = time_calls(
-          context_, [&] { run_with(found[i].algo, a, b, c); }, 3, 3);
+      const double us = time([&](const void* a) { run_with(found[i].algo, a, b, c); });
       if (us < best) {
         best = us;
         algorithm_ = found[i].algo;
@@ -300,15 +308,19 @@ void bench_decode(const Context& context, Vendor& vendor, const Weight& w, int64
   auto residual = random_buffer(context, m * w.n, 4, 1.0F);
   DeviceBuffer<float> out(m * w.n);
   DeviceBuffer<Bf16> act(m * w.n);
-  vendor.choose({true, false, w.n, m, w.k, is_float ? CUDA_R_32F : CUDA_R_16BF}, weight.data(), x.data(),
-                out.data());
   const auto at = [&](int i) { return weight.data() + (i % copies) * w.n * w.k; };
+  vendor.choose({true, false, w.n, m, w.k, is_float ? CUDA_R_32F : CUDA_R_16BF}, x.data(), out.data(),
+                [&](const std::function<void(const void*)>& call) {
+                  return time_graph(
+                      context, [&](int i) { call(at(i)); }, copies);
+                });
   const double lt = time_graph(
       context, [&](int i) { vendor.run(at(i), x.data(), out.data()); }, copies);
   vendor.forget();
   for (const int64_t chunk : {1024, 512}) {
     auto f = forward_of(w, w.output, rope, out.data(), residual.data(), act.data(), bias.data());
     f.chunk = chunk;
+    if (w.output == ops::MatmulOutput::kSwiglu) f.out = nullptr;  // decode keeps act only
     context.reserve_scratch(ops::matmul_forward_bf16_scratch(context, m, w.n, w.k, chunk));
     const double us = time_graph(
         context, [&](int i) { ops::matmul_forward_bf16_cuda(context, x.data(), w.k, at(i), m, w.n, w.k, f); },
@@ -317,7 +329,8 @@ void bench_decode(const Context& context, Vendor& vendor, const Weight& w, int64
   }
 }
 
-int run(const std::string& what) {
+// m 0: all row counts; product empty: all.
+int run(const std::string& what, int64_t only_m, const std::string& product) {
   const Context context(0);
   Vendor vendor(context);
   std::printf("%s, %d multiprocessors\n", context.info().name.c_str(), context.sms());
@@ -329,7 +342,10 @@ int run(const std::string& what) {
   }
   if (what != "train") {
     for (const int64_t m : {1, 8, 32, 64, 128, 256}) {
-      for (const Weight& w : kWeights) bench_decode(context, vendor, w, m);
+      for (const Weight& w : kWeights) {
+        if ((only_m == 0 || m == only_m) && (product.empty() || product == w.name))
+          bench_decode(context, vendor, w, m);
+      }
     }
   }
   std::printf("\n");
@@ -342,7 +358,8 @@ int run(const std::string& what) {
 
 int main(int argc, char** argv) {
   try {
-    return lockstep::bench::run(argc > 1 ? argv[1] : "all");
+    return lockstep::bench::run(argc > 1 ? argv[1] : "all", argc > 2 ? std::atoll(argv[2]) : 0,
+                                argc > 3 ? argv[3] : "");
   } catch (const lockstep::cuda::Error& error) {
     std::printf("%s\n", error.what());
     return 1;

@@ -292,6 +292,28 @@ TEST(MatmulBf16Cuda, FewRowsEqualTheDefinition) {
   check_all(cases);
 }
 
+// Tiles of 64 and of 128 rows, copies that several blocks share, chunks that a block each has; also k of more
+// blocks than are in flight at once.
+TEST(MatmulBf16Cuda, FewRowsInTiles) {
+  LOCKSTEP_NEEDS_HOPPER();
+  std::vector<ForwardCase> cases;
+  for (const int64_t m : {24, 64, 65, 100, 129, 256}) {
+    cases.push_back({MatmulOutput::kSwiglu, m, 2 * 232, 200, 1024});
+    cases.push_back({MatmulOutput::kSwiglu, m, 2 * 80, 72, 1024, false, 0, 0, false, false});
+    cases.push_back({MatmulOutput::kResidual, m, 268, 328, 64, true});
+    cases.push_back({MatmulOutput::kResidual, m, 200, 136, 1024, false, 0, 0, true});
+    cases.push_back({MatmulOutput::kRope, m, 320, 136, 1024, true, 64, 192});
+    cases.push_back({MatmulOutput::kRope, m, 512, 72, 1024, true, 128, 256});
+  }
+  for (const int64_t m : {60, 97, 256}) {
+    cases.push_back({MatmulOutput::kSwiglu, m, 2 * 160, 1000, 1024, false, 0, 0, false, false});
+    cases.push_back({MatmulOutput::kResidual, m, 120, 3000, 1024});
+    cases.push_back({MatmulOutput::kResidual, m, 72, 1000, 1024});
+    cases.push_back({MatmulOutput::kRope, m, 64, 1000, 1024, true, 64, 64});
+  }
+  check_all(cases);
+}
+
 // Rows of W enough for all multiprocessors: chunks are added in registers.
 TEST(MatmulBf16Cuda, FewRowsManyColumns) {
   LOCKSTEP_NEEDS_HOPPER();

@@ -10,6 +10,13 @@ namespace lockstep::ops {
 // kernel.
 bool matmul_decodes(const cuda::Context& context, int64_t m, int64_t n);
 
+// Tiles that share copies: outputs of a layer, m up to kMatmulDecodeRows, as few rows of W as make one round
+// of tiles, few chunks.
+inline constexpr int64_t kMatmulDecodeTileColumns = 20480;
+bool matmul_decode_tiles(int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);
+void matmul_decode_tile_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
+                                  int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);
+
 // m up to kMatmulDecodeRows.
 void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
                              int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);

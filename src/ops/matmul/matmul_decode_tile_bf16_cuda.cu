@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tile of matmul_decode_tile.cuh for which shape. All choices give the same bits.
+#include "core/check.h"
+#include "device/cuda/launch.h"
+#include "ops/matmul/matmul_decode.h"
+#include "ops/matmul/matmul_decode_tile.cuh"
+#include "ops/matmul/matmul_pair_map.h"
+#include "ops/matmul/matmul_tensor_map.h"
+
+namespace lockstep::ops {
+namespace {
+
+struct Call {
+  const cuda::Context& context;
+  const Bf16* x;
+  int64_t ldx;
+  const Bf16* w;
+  int64_t m, n, k;
+  const MatmulForwardBf16& forward;
+};
+
+// Blocks of a cluster beside one another and below one another.
+struct Sharing {
+  int x = 1, w = 1;
+};
+
+template <class T>
+void run(const Call& c, const Sharing& sharing) {
+  static const bool ready = [] {
+    cuda::check(cudaFuncSetAttribute(decode_tile_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     T::kSharedBytes),
+                "setting the shared memory of a decode product");
+    return true;
+  }();
+  (void)ready;
+  TileArguments p;
+  p.epilogue = epilogue_arguments(c.forward, c.m, c.n);
+  p.blocks = static_cast<int>((c.k + kDecodeDepth - 1) / kDecodeDepth);
+  p.chunk_blocks = std::min(p.blocks, static_cast<int>(c.forward.chunk / kDecodeDepth));
+  p.chunks = (p.blocks + p.chunk_blocks - 1) / p.chunk_blocks;
+  p.share_x = sharing.x;
+  p.share_w = sharing.w;
+  if (T::kOutput == MatmulOutput::kSwiglu) p.half = static_cast<int>(c.n / 2);
+  if (T::kOutput == MatmulOutput::kRope) p.half = static_cast<int>(c.forward.rope.head_size / 2);
+  p.tokens_copied = static_cast<int>(std::min<int64_t>(T::kTokens, (c.m + 7) / 8 * 8));
+  const int64_t columns = (c.n + T::kColumns - 1) / T::kColumns;
+  const int64_t rows = (c.m + T::kTokens - 1) / T::kTokens;
+  p.column_clusters = static_cast<int>((columns + p.share_x - 1) / p.share_x);
+  const int64_t clusters = (rows + p.share_w - 1) / p.share_w * p.column_clusters;
+  const auto size = static_cast<unsigned>(p.share_x * p.share_w * p.chunks);
+
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(clusters) * size);
+  config.blockDim = dim3(T::kThreads);
+  config.dynamicSmemBytes = T::kSharedBytes;
+  config.stream = c.context.stream();
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {size, 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = size == 1 ? 1 : 2;
+  const CUtensorMap map_x = tensor_map(c.x, c.m, c.k, c.ldx, p.tokens_copied);
+  const CUtensorMap map_w = pair_map(c.w, c.n, c.k, p.half, T::kPaired ? T::kColumns / 2 : T::kColumns);
+  cuda::check(cudaLaunchKernelEx(&config, decode_tile_kernel<T>, map_w, map_x, p),
+              "launching a decode product");
+}
+
+void swiglu(const Call& c) {
+  if (c.m > 128) return run<DecodeTile<2, 152, MatmulOutput::kSwiglu, false, 1>>(c, {1, 2});
+  run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c, {});
+}
+
+void residual(const Call& c) {
+  if (c.k <= c.forward.chunk) return run<DecodeTile<1, 32, MatmulOutput::kResidual, false, 2>>(c, {});
+  if (c.m > 128) return run<DecodeTile<2, 112, MatmulOutput::kResidual, true, 1>>(c, {});
+  if (c.m > 64) return run<DecodeTile<1, 64, MatmulOutput::kResidual, true, 2>>(c, {});
+  run<DecodeTile<1, 40, MatmulOutput::kResidual, true, 2>>(c, {});
+}
+
+}  // namespace
+
+bool matmul_decode_tiles(int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward) {
+  if (m > kMatmulDecodeRows || n > kMatmulDecodeTileColumns) return false;
+  switch (forward.output) {
+    case MatmulOutput::kResidual:
+      return k <= kDecodeMaxChunks * forward.chunk;
+    case MatmulOutput::kRope:
+      return k <= forward.chunk;
+    case MatmulOutput::kSwiglu:
+      return k <= forward.chunk && m > 64;
+    default:
+      return false;
+  }
+}
+
+void matmul_decode_tile_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
+                                  int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward) {
+  const Call call{context, x, ldx, w, m, n, k, forward};
+  switch (forward.output) {
+    case MatmulOutput::kResidual:
+      return residual(call);
+    case MatmulOutput::kRope:
+      return run<DecodeTile<1, 32, MatmulOutput::kRope, false, 2>>(call, {});
+    case MatmulOutput::kSwiglu:
+      return swiglu(call);
+    default:
+      LOCKSTEP_CHECK(false);
+  }
+}
+
+}  // namespace lockstep::ops
