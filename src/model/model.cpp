@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/model.h"
 
+#include <algorithm>
+
 #include "model/cpu_models.h"
 #include "model/cuda/cuda_model.h"
 
@@ -28,6 +30,33 @@ void MicroBatch::add_sample(const int32_t* tokens, int64_t n, int64_t pad) {
   positions.resize(padded, 0);
 }
 
+void advance(const DrawnToken* drawn, DecodeBatch* batch) {
+  for (size_t i = 0; i < batch->ids.size(); ++i) {
+    batch->ids[i] = drawn[i].token;
+    ++batch->positions[i];
+    ++batch->runs[i].first_position;
+    ++batch->draws[i].position;
+  }
+}
+
+Status Decoder::steps(const cpu::Context& context, const DecodeBatch& batch, int64_t n,
+                      const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn) {
+  LOCKSTEP_RETURN_IF_ERROR(step(context, batch, sampling, drawn));
+  DecodeBatch next = batch;
+  const size_t rows = batch.ids.size();
+  const auto bad = [](const DrawnToken& d) { return d.token < 0; };
+  std::vector<DrawnToken> more;
+  for (int64_t done = 1; done < n; ++done) {
+    const DrawnToken* last = drawn->data() + drawn->size() - rows;
+    if (std::any_of(last, last + rows, bad)) return ok_status();  // the first step's
+    advance(last, &next);
+    if (!step(context, next, sampling, &more).ok() || std::any_of(more.begin(), more.end(), bad))
+      return ok_status();
+    drawn->insert(drawn->end(), more.begin(), more.end());
+  }
+  return ok_status();
+}
+
 std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
   return profile == Profile::kBf16 ? make_bf16_model(config) : make_fp32_model(config);
 }
@@ -35,7 +64,7 @@ std::unique_ptr<Model> make_model(Profile profile, ModelConfig config) {
 Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& config,
                                           const DeviceChoice& choice) {
   if (choice.device == "cpu") return make_model(profile, config);
-  Result<std::unique_ptr<Model>> model = make_cuda_model(profile, config, choice.index, choice.sms);
+  Result<std::unique_ptr<Model>> model = make_cuda_model(profile, config, choice);
   if (!model.ok() && choice.device == "auto") return make_model(profile, config);
   return model;
 }

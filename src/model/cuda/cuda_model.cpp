@@ -15,9 +15,10 @@ class CudaModel : public Model, public DeviceMasters {
  public:
   static constexpr bool kRounded = sizeof(E) == 2;
 
-  CudaModel(const ModelConfig& config, int device, int sms)
+  CudaModel(const ModelConfig& config, const DeviceChoice& choice)
       : Model(config, ParameterTable(config)),
-        device_(device, sms),
+        device_(choice.index, choice.sms),
+        graphs_(choice.graphs),
         network_(device_, this->config(), table()),
         host_masters_(Buffer<float>::zeros(table().arena_size())) {}
 
@@ -67,7 +68,7 @@ class CudaModel : public Model, public DeviceMasters {
     return out;
   }
   std::unique_ptr<Decoder> make_decoder() const override {
-    return std::make_unique<CudaDecoder<E>>(network_);
+    return std::make_unique<CudaDecoder<E>>(network_, graphs_);
   }
   std::unique_ptr<Learner> make_learner(OptimizerState* state, bool recompute) override {
     return std::make_unique<CudaLearner<E>>(&network_, this, state, recompute);
@@ -103,6 +104,7 @@ class CudaModel : public Model, public DeviceMasters {
   }
 
   cuda::Context device_;
+  const bool graphs_;
   CudaNetwork<E> network_;
   cuda::DeviceBuffer<float> masters_;  // bf16, from the first update on
   mutable Buffer<float> host_masters_;
@@ -114,9 +116,10 @@ class CudaModel : public Model, public DeviceMasters {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config, int device,
-                                               int sms) {
+Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config,
+                                               const DeviceChoice& choice) {
   const int count = cuda::device_count();
+  const int device = choice.index;
   if (device < 0 || device >= count)
     return invalid("--device cuda: this machine has {} usable GPUs; use --device cpu", count);
   const cuda::DeviceInfo info = cuda::device_info(device);
@@ -125,7 +128,7 @@ Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfi
                    info.major, info.minor);
   }
   if (profile == Profile::kFp32)
-    return std::unique_ptr<Model>(std::make_unique<CudaModel<float>>(config, device, sms));
+    return std::unique_ptr<Model>(std::make_unique<CudaModel<float>>(config, choice));
   if (!info.hopper()) {
     return invalid(
         "--device cuda --profile bf16: {} has not Hopper's tensor cores, whose arithmetic this profile is; "
@@ -140,7 +143,7 @@ Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfi
         "use --device cpu",
         config.hidden, config.intermediate, config.head_size);
   }
-  return std::unique_ptr<Model>(std::make_unique<CudaModel<Bf16>>(config, device, sms));
+  return std::unique_ptr<Model>(std::make_unique<CudaModel<Bf16>>(config, choice));
 }
 
 }  // namespace lockstep::model

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/attention/attention_bf16_cuda.h"
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
@@ -60,6 +61,8 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
   constexpr int kSteps = 4 * kPanels;
   constexpr int kTileBytes = kPanels * kPanelBytes;
   extern __shared__ __align__(1024) char memory[];
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int lane = thread % 32;
@@ -293,6 +296,8 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
 
 // Segments ascending, a thread a column; rows of one segment are done.
 __global__ void __launch_bounds__(256) merge_kernel(const DecodeArguments a) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int row = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
   const int column = static_cast<int>(threadIdx.x);
@@ -330,6 +335,8 @@ struct WriteArguments {
 // `T`: what a thread moves, 16 bytes or 1 element.
 template <typename T>
 __global__ void __launch_bounds__(256) write_kernel(const WriteArguments a) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   constexpr int kElements = sizeof(T) / sizeof(Bf16);
   const int64_t item = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (item >= a.items) return;
@@ -366,8 +373,8 @@ void launch_decode(const cuda::Context& context, DecodeArguments a, int64_t rows
               "shared memory of attention");
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(a.kv_heads * a.head_tiles),
                   static_cast<unsigned>(a.max_segments));
-  kernel<<<grid, kDecodeThreads, bytes, context.stream()>>>(a);
-  cuda::check_launch("attention decode, bf16");
+  cuda::launch_early(context, "attention decode, bf16", kernel, grid, kDecodeThreads,
+                     static_cast<size_t>(bytes), a);
 }
 
 template <bool kWide>
@@ -396,12 +403,13 @@ void write_kv_pages_bf16_cuda(const cuda::Context& context, const AttentionShape
   if (a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(k) && attention::aligned(v) &&
       attention::aligned(pages)) {
     a.items = rows * (a.width / 8);
-    attention::write_kernel<uint4><<<cuda::blocks_for(a.items, 256), 256, 0, context.stream()>>>(a);
+    cuda::launch_early(context, "keys and values into pages, bf16", attention::write_kernel<uint4>,
+                       cuda::blocks_for(a.items, 256), 256, 0, a);
   } else {
     a.items = rows * a.width;
-    attention::write_kernel<numerics::Bf16><<<cuda::blocks_for(a.items, 256), 256, 0, context.stream()>>>(a);
+    cuda::launch_early(context, "keys and values into pages, bf16", attention::write_kernel<numerics::Bf16>,
+                       cuda::blocks_for(a.items, 256), 256, 0, a);
   }
-  cuda::check_launch("keys and values into pages, bf16");
 }
 
 int64_t attention_decode_bf16_scratch(const AttentionShape& shape, int64_t rows, int64_t max_keys,
@@ -444,8 +452,7 @@ void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionSha
   }
   if (a.max_segments > 1) {
     const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(a.heads));
-    attention::merge_kernel<<<grid, 256, 0, context.stream()>>>(a);
-    cuda::check_launch("attention decode, bf16: merge");
+    cuda::launch_early(context, "attention decode, bf16: merge", attention::merge_kernel, grid, 256, 0, a);
   }
 }
 
