@@ -3,7 +3,7 @@
 // (of all sequences together) for 1, 32 and 256 sequences of 100 + 300 tokens, with recorded steps and
 // without, by the steps that follow each other without the scheduler. A digest of the tokens and log-probs
 // shows that nothing of it changes a bit.
-//   decode_bench [ROUNDS] [NEW_TOKENS]
+//   decode_bench [ROUNDS] [NEW_TOKENS] [SEQUENCES] [STEPS] [on|off]      one case with the last three
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,9 +57,15 @@ std::string digest(const std::vector<rollout::Completion>& completions) {
   return sha256_hex(bytes).substr(0, 12);
 }
 
-int run(int rounds, int64_t new_tokens) {
+struct Cases {
+  std::vector<bool> graphs = {true, false};
+  std::vector<int64_t> steps = {1, 4, 8, 16};
+  std::vector<int64_t> sequences = {1, 32, 256};
+};
+
+int run(int rounds, int64_t new_tokens, const Cases& cases) {
   const cpu::Context context(1, cpu::isa_from_name("auto").value());
-  for (const bool graphs : {true, false}) {
+  for (const bool graphs : cases.graphs) {
     model::DeviceChoice choice;
     choice.device = "cuda";
     choice.graphs = graphs;
@@ -72,9 +78,8 @@ int run(int rounds, int64_t new_tokens) {
     model::Model* model = made.value().get();
     fill(model);
     model->prepare(context, 4096);
-    for (const int64_t steps : {1, 4, 8, 16}) {
-      if (!graphs && steps != 1 && steps != 8) continue;
-      for (const int64_t sequences : {1, 32, 256}) {
+    for (const int64_t steps : cases.steps) {
+      for (const int64_t sequences : cases.sequences) {
         rollout::EngineConfig config;
         config.max_running_requests = 256;
         config.decode_steps = steps;
@@ -104,6 +109,7 @@ int run(int rounds, int64_t new_tokens) {
           bits = digest(done.value());
         }
         std::sort(seconds.begin(), seconds.end());
+        if (seconds.empty()) continue;
         fmt::print("graphs {} steps {:2} sequences {:3}: {:.3f} ms a token, {:.3f} s in all, {}\n",
                    graphs ? "on " : "off", steps, sequences,
                    1e3 * seconds[seconds.size() / 2] / static_cast<double>(new_tokens),
@@ -118,5 +124,9 @@ int run(int rounds, int64_t new_tokens) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run(argc > 1 ? std::atoi(argv[1]) : 3, argc > 2 ? std::atoi(argv[2]) : 300);
+  Cases cases;
+  if (argc > 3) cases.sequences = {std::atoi(argv[3])};
+  if (argc > 4) cases.steps = {std::atoi(argv[4])};
+  if (argc > 5) cases.graphs = {std::strcmp(argv[5], "on") == 0};
+  return run(argc > 1 ? std::atoi(argv[1]) : 3, argc > 2 ? std::atoi(argv[2]) : 300, cases);
 }
