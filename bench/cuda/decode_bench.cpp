@@ -3,7 +3,8 @@
 // (of all sequences together) for 1, 32 and 256 sequences of 100 + 300 tokens, with recorded steps and
 // without, by the steps that follow each other without the scheduler. A digest of the tokens and log-probs
 // shows that nothing of it changes a bit.
-//   decode_bench [ROUNDS] [NEW_TOKENS] [SEQUENCES] [STEPS] [on|off]      one case with the last three
+//   decode_bench [ROUNDS] [NEW_TOKENS] [SEQUENCES] [STEPS] [on|off]      one case with the last three;
+//   SEQUENCES 0: all
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,7 +126,7 @@ int run(int rounds, int64_t new_tokens, const Cases& cases) {
 
 int main(int argc, char** argv) {
   Cases cases;
-  if (argc > 3) cases.sequences = {std::atoi(argv[3])};
+  if (argc > 3 && std::atoi(argv[3]) > 0) cases.sequences = {std::atoi(argv[3])};
   if (argc > 4) cases.steps = {std::atoi(argv[4])};
   if (argc > 5) cases.graphs = {std::strcmp(argv[5], "on") == 0};
   return run(argc > 1 ? std::atoi(argv[1]) : 3, argc > 2 ? std::atoi(argv[2]) : 300, cases);

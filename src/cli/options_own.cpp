@@ -154,8 +154,9 @@ std::vector<Option> run_and_machine() {
                     "one prefill for all samples of a prompt"),
       int_option({"chunked-prefill-size", kSamples, machine, Role::kFree}, "512", between(1, kMaxTokens),
                  "prompt tokens a step at most"),
-      int_option({"decode-steps", kSamples, machine, Role::kFree}, "0", between(0, 64),
-                 "tokens a sequence is given before the scheduler looks again; 0: what the device likes best"),
+      int_option(
+          {"decode-steps", kSamples, machine, Role::kFree}, "0", between(0, 64),
+          "tokens a sequence is given before the scheduler looks again; 0: what the device likes best"),
       int_option({"max-total-tokens", kSamples, machine, Role::kFree}, "0", between(0, 1e12),
                  "tokens in the KV cache; 0: enough for --max-running-requests"),
   };

@@ -73,8 +73,8 @@ class Decoder {
   virtual Status step(const cpu::Context& context, const DecodeBatch& batch,
                       const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn) = 0;
   // n steps in a row, each token the input of the next. Every run of the batch is one row, draw i is that of
-  // row i, and pages are there for n positions. drawn: of k steps, k * rows tokens, 1 <= k <= n; k < n where a
-  // later step met an error or a bad logit: asked again from there, it is the first step and is reported.
+  // row i, and pages are there for n positions. drawn: of k steps, k * rows tokens, 1 <= k <= n; k < n where
+  // a later step met an error or a bad logit: asked again from there, it is the first step and is reported.
   virtual Status steps(const cpu::Context& context, const DecodeBatch& batch, int64_t n,
                        const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn);
   // The n that is fastest.

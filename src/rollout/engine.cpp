@@ -326,8 +326,8 @@ bool Engine::Run::ends(Sequence& sequence, int32_t token, Completion& completion
 // How many steps follow each other before the scheduler is needed: 1, or more where every sequence draws a
 // token, none is waiting, no length ends and the pool has the pages, which are then reserved.
 int64_t Engine::Run::plan_steps() {
-  int64_t n = engine.config_.decode_steps > 0 ? engine.config_.decode_steps
-                                              : engine.decoder_->preferred_steps();
+  int64_t n =
+      engine.config_.decode_steps > 0 ? engine.config_.decode_steps : engine.decoder_->preferred_steps();
   if (!queue.empty()) return 1;
   for (const auto& sequence : running) {
     const bool draws = sequence->request >= 0 && sequence->scheduled == 1 &&

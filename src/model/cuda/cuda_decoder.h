@@ -67,7 +67,8 @@ class CudaDecoder : public Decoder {
     const auto launches = [&] { one_of_many(key.rows, sampling); };
     for (int64_t i = 0; i < n; ++i) {
       if (use_graphs_) {
-        graphs_.run(device_, key, [&] { return memory(); }, launches);
+        graphs_.run(
+            device_, key, [&] { return memory(); }, launches);
       } else {
         launches();
       }
@@ -76,7 +77,7 @@ class CudaDecoder : public Decoder {
   }
 
  private:
-  static constexpr int64_t kSteps = 8;      // without the host; more gain nothing
+  static constexpr int64_t kSteps = 8;       // without the host; more gain nothing
   static constexpr int64_t kFaultWords = 2;  // scores; logits
 
   int64_t page_bytes() const { return page_elements_ * static_cast<int64_t>(sizeof(E)); }

@@ -30,8 +30,8 @@ class DecodeGraphs {
 
   // Runs `launches`. The first time of a key as they are, which allocates what they need; then recorded, and
   // replayed from there on, while `memory`, the addresses that they hold, stays the same.
-  void run(const cuda::Context& context, const Key& key, const std::function<std::vector<const void*>()>& memory,
-           const std::function<void()>& launches) {
+  void run(const cuda::Context& context, const Key& key,
+           const std::function<std::vector<const void*>()>& memory, const std::function<void()>& launches) {
     const auto found = known_.find(key);
     if (found == known_.end() || memory() != memory_) {
       launches();

@@ -18,7 +18,8 @@ class DecodeInputs {
  public:
   // Rows are padded to `padded_rows` and page tables to `padded_pages`, where those are more; padding reads
   // and writes nothing of a sequence.
-  void send(const cuda::Context& device, const DecodeBatch& batch, int64_t padded_rows, int64_t padded_pages) {
+  void send(const cuda::Context& device, const DecodeBatch& batch, int64_t padded_rows,
+            int64_t padded_pages) {
     Host host(batch, padded_rows, padded_pages);
     staging_.clear(device);
     const int64_t handles[] = {

@@ -533,7 +533,8 @@ void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionSha
   a.fault = fault;
   a.fresh = fresh;
   if (fresh.k != nullptr) {
-    LOCKSTEP_CHECK(a.vector && fresh.ld % 8 == 0 && attention::aligned(fresh.k) && attention::aligned(fresh.v));
+    LOCKSTEP_CHECK(a.vector && fresh.ld % 8 == 0 && attention::aligned(fresh.k) &&
+                   attention::aligned(fresh.v));
   }
   if (a.max_segments > 1)
     a.partial =
