@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kWarps * 32, kPanels == 1 && kWarps == 4 ? 4 :
   constexpr int kSteps = 4 * kPanels;
   constexpr int kTileBytes = kPanels * kPanelBytes;
   constexpr int kSumFirst = kWarps == kValueWarps ? 0 : kValueWarps * 32;  // first thread of the sums
-  constexpr int kAtOnce = 8 / kPanels;  // tiles of 8 keys that are loaded together
+  // Tiles of 8 keys that are loaded together; more would take registers from other thread blocks.
+  constexpr int kAtOnce = kWarps == kValueWarps && kPanels == 1 ? 4 : 8 / kPanels;
   extern __shared__ __align__(1024) char memory[];
   if (!kVector || a.fresh.k == nullptr) cuda::wait_for_launch_before();
   const int thread = static_cast<int>(threadIdx.x);
