@@ -85,6 +85,18 @@ __device__ __forceinline__ void copy_box_multicast(uint32_t to, const CUtensorMa
       : "memory");
 }
 
+// Stores to `to` of block `rank` of the cluster; the 4 bytes complete on `barrier` there.
+__device__ __forceinline__ void store_remote(uint32_t to, int value, uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.s32 [remote], %1, [remote_barrier];\n}" ::"r"(
+          to),
+      "r"(value), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
 __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

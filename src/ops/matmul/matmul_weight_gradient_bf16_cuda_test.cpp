@@ -89,7 +89,9 @@ Outcome on_gpu(const Update& u, const std::vector<int64_t>& cuts, int sms) {
     for (size_t i = 0; i < u.leaf_rows.size(); ++i) {
       const int64_t leaf_end = leaf_begin + u.leaf_rows[i];
       const int64_t from = std::max(begin, leaf_begin), to = std::min(cuts[cut], leaf_end);
-      if (from < to) {
+      // An empty leaf comes with the rows behind it.
+      if (from < to || (u.leaf_rows[i] == 0 && begin <= leaf_begin &&
+                        (leaf_begin < cuts[cut] || cut + 1 == cuts.size()))) {
         leaves.push_back({static_cast<int32_t>(from - begin), static_cast<int32_t>(to - begin),
                           static_cast<int32_t>(from - leaf_begin), from == leaf_begin, to == leaf_end,
                           static_cast<int32_t>(i)});
@@ -150,6 +152,12 @@ TEST(MatmulBf16Cuda, WeightGradientLongerThanAChunk) {
             {chunk + 16, u.rows},
             {1040, chunk, 2 * chunk, 2 * chunk + 16, u.rows},
             {chunk - 16, 2 * chunk + 16, u.rows}});
+}
+
+TEST(MatmulBf16Cuda, WeightGradientOfEmptyLeaves) {
+  LOCKSTEP_NEEDS_HOPPER();
+  const Update u = make_update(264, 136, {0, 96, 0, 0, 64, 16, 0});
+  check(u, {{u.rows}, {96, u.rows}});
 }
 
 TEST(MatmulBf16Cuda, WeightGradientOutOfRange) {
