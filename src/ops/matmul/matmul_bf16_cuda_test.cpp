@@ -232,6 +232,20 @@ TEST(MatmulBf16Cuda, ForwardEqualsTheDefinition) {
   });
 }
 
+// Several tiles a block, so that places in shared memory are used again.
+TEST(MatmulBf16Cuda, ForwardOfManyTilesEqualsTheDefinition) {
+  LOCKSTEP_NEEDS_HOPPER();
+  check_all({
+      {MatmulOutput::kFloat, 900, 777, 64, 1024, true},
+      {MatmulOutput::kBf16, 1000, 1000, 136, 64},
+      {MatmulOutput::kResidual, 900, 1000, 72, 1024},
+      {MatmulOutput::kResidual, 900, 904, 200, 64, false, 0, 0, true},
+      {MatmulOutput::kRope, 900, 1152, 72, 1024, true, 64, 1024},
+      {MatmulOutput::kSwiglu, 900, 1200, 64, 1024},
+      {MatmulOutput::kSwiglu, 900, 1040, 136, 64, false, 0, 0, false, false},
+  });
+}
+
 TEST(MatmulBf16Cuda, ForwardOfSpecialValues) {
   LOCKSTEP_NEEDS_HOPPER();
   check_all({
@@ -335,7 +349,7 @@ TEST(MatmulBf16Cuda, ForwardOfRealShapesSampled) {
 TEST(MatmulBf16Cuda, InputGradientEqualsTheDefinition) {
   LOCKSTEP_NEEDS_HOPPER();
   const int64_t shapes[][4] = {
-      {300, 100, 264, 0}, {5, 333, 232, 300}, {130, 72, 448, 0}, {3, 16384 + 40, 16, 0}};
+      {300, 100, 264, 0}, {5, 333, 232, 300}, {130, 72, 448, 0}, {900, 136, 1000, 0}, {3, 16384 + 40, 16, 0}};
   for (const auto& s : shapes) {
     const int64_t m = s[0], n = s[1], k = s[2];
     const int rare = static_cast<int>(s[3]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the accumulators of a 64 x N tile (matmul_wgmma.h) to memory: bias, RoPE, residual, SwiGLU, rounding.
-// Each thread holds both elements of every pair that RoPE or SwiGLU needs.
+// What happens to the sums of a product: bias, RoPE, SwiGLU, rounding. Tiles are in the accumulators' layout
+// (matmul_wgmma.h): each thread holds both elements of every pair that RoPE needs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -62,24 +62,6 @@ __device__ __forceinline__ float high_bf16(uint32_t word) {
   return __uint_as_float(word & 0xFFFF0000U);
 }
 
-// Word j of lane i of each four lanes becomes word i of lane j.
-__device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int lane) {
-  const bool odd = (lane & 1) != 0;
-  const bool high = (lane & 2) != 0;
-  const uint32_t a = __shfl_xor_sync(~0U, odd ? v[0] : v[1], 1);
-  const uint32_t b = __shfl_xor_sync(~0U, odd ? v[2] : v[3], 1);
-  v[0] = odd ? a : v[0];
-  v[1] = odd ? v[1] : a;
-  v[2] = odd ? b : v[2];
-  v[3] = odd ? v[3] : b;
-  const uint32_t c = __shfl_xor_sync(~0U, high ? v[0] : v[2], 2);
-  const uint32_t d = __shfl_xor_sync(~0U, high ? v[1] : v[3], 2);
-  v[0] = high ? c : v[0];
-  v[1] = high ? d : v[1];
-  v[2] = high ? v[2] : c;
-  v[3] = high ? v[3] : d;
-}
-
 // Eight bfloat16 at row[column ...]; columns from `columns` on are left alone.
 __device__ __forceinline__ void store_eight(Bf16* row, int column, int columns, const uint32_t (&v)[4]) {
   if (column + 8 <= columns) {
@@ -136,95 +118,51 @@ __device__ __forceinline__ void rotate(float& a, float& b, float c, float s) {
   b = fmaf(y, c, x * s);
 }
 
-// Heads of kHeadSize columns; the tile begins at one.
-template <int kHeadSize, int kRegisters>
-__device__ __forceinline__ void rope_tile(float (&d)[kRegisters], const EpilogueArguments& e, int row,
-                                          int column0) {
-  constexpr int kHalf = kHeadSize / 2;
-  constexpr int kGroups = kHalf / 8;  // of eight columns, from a to b
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (row + 8 * h >= e.m) continue;
-    const int64_t at = static_cast<int64_t>(e.positions[row + 8 * h]) * kHalf;
-#pragma unroll
-    for (int i = 0; i < kRegisters / 4; ++i) {
-      if ((i / kGroups) % 2 != 0 || column0 + 8 * i >= e.rope_columns) continue;
-      const int pair = (column0 + 8 * i) % kHeadSize;
-      const float2 c = *reinterpret_cast<const float2*>(e.cos + at + pair);
-      const float2 s = *reinterpret_cast<const float2*>(e.sin + at + pair);
-      rotate(d[4 * i + 2 * h], d[4 * (i + kGroups) + 2 * h], c.x, s.x);
-      rotate(d[4 * i + 2 * h + 1], d[4 * (i + kGroups) + 2 * h + 1], c.y, s.y);
-    }
-  }
-}
+// RoPE of a tile that begins at a head: what it needs of rows row and row + 8 is asked for before the
+// products and used after them. Heads of kHeadSize columns.
+template <int kHeadSize>
+struct RopeTile {
+  static constexpr int kHalf = kHeadSize / 2;
+  static constexpr int kGroups = kHalf / 8;  // of eight columns, from a to b
+  float2 cos[2][kGroups == 0 ? 1 : kGroups], sin[2][kGroups == 0 ? 1 : kGroups];
 
-// d = residual + d. All loads first: a store to `out`, which may be the residual, would hold later ones back.
-template <int kRegisters>
-__device__ __forceinline__ void add_residual(float (&d)[kRegisters], const EpilogueArguments& e, int row,
-                                             int tile_column, int lane) {
-  uint32_t before[kRegisters / 8][4];
+  __device__ __forceinline__ void load(const EpilogueArguments& e, int row, int tile_column, int lane) {
 #pragma unroll
-  for (int g = 0; g < kRegisters / 8; ++g) {
-    const int r = row + 8 * (g % 2);
-    const int column = tile_column + 8 * (g / 2 * 4 + lane % 4);
-    if (r < e.m) {
-      load_eight(e.residual + static_cast<int64_t>(r) * e.ld_residual, column, e.n, before[g]);
-    } else {
+    for (int h = 0; h < 2; ++h) {
+      if (row + 8 * h >= e.m || tile_column >= e.rope_columns) continue;
+      const int64_t at = static_cast<int64_t>(e.positions[row + 8 * h]) * kHalf + 2 * (lane % 4);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) before[g][j] = 0;
-    }
-  }
-#pragma unroll
-  for (int g = 0; g < kRegisters / 8; ++g) {
-    transpose_quad(before[g], lane);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int at = 4 * (g / 2 * 4 + j) + 2 * (g % 2);
-      d[at] = low_bf16(before[g][j]) + d[at];
-      d[at + 1] = high_bf16(before[g][j]) + d[at + 1];
-    }
-  }
-}
-
-// Rows row and row + 8: rounds and stores.
-template <int kRegisters>
-__device__ __forceinline__ void store_bf16_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
-                                                int row, int tile_column, int lane) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = row + 8 * h;
-    const bool in = r < e.m;
-    Bf16* out = static_cast<Bf16*>(e.out) + static_cast<int64_t>(r) * e.ld_out;
-#pragma unroll
-    for (int i = 0; i < kRegisters / 4; i += 4) {
-      const int column = tile_column + 8 * (i + lane % 4);
-      uint32_t v[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) v[j] = pack_bf16(d[4 * (i + j) + 2 * h], d[4 * (i + j) + 2 * h + 1]);
-      transpose_quad(v, lane);
-      if (in) store_eight(out, column, e.n, v);
-    }
-  }
-}
-
-template <int kRegisters>
-__device__ __forceinline__ void store_float_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
-                                                 int row, int column0) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (row + 8 * h >= e.m) continue;
-    float* out = static_cast<float*>(e.out) + static_cast<int64_t>(row + 8 * h) * e.ld_out;
-#pragma unroll
-    for (int i = 0; i < kRegisters / 4; ++i) {
-      const int column = column0 + 8 * i;
-      if (column + 1 < e.n) {
-        *reinterpret_cast<float2*>(out + column) = make_float2(d[4 * i + 2 * h], d[4 * i + 2 * h + 1]);
-      } else if (column < e.n) {
-        out[column] = d[4 * i + 2 * h];
+      for (int i = 0; i < kGroups; ++i) {
+        cos[h][i] = load_pair(e.cos + at + 8 * i);
+        sin[h][i] = load_pair(e.sin + at + 8 * i);
       }
     }
   }
-}
+
+  template <int kRegisters>
+  __device__ __forceinline__ void apply(float (&d)[kRegisters], const EpilogueArguments& e,
+                                        int column0) const {
+#pragma unroll
+    for (int i = 0; i < kRegisters / 4; ++i) {
+      if ((i / kGroups) % 2 != 0 || column0 + 8 * i >= e.rope_columns) continue;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float2 c = cos[h][i % kGroups];
+        const float2 s = sin[h][i % kGroups];
+        rotate(d[4 * i + 2 * h], d[4 * (i + kGroups) + 2 * h], c.x, s.x);
+        rotate(d[4 * i + 2 * h + 1], d[4 * (i + kGroups) + 2 * h + 1], c.y, s.y);
+      }
+    }
+  }
+
+ private:
+  // volatile: asked for here.
+  static __device__ __forceinline__ float2 load_pair(const float* from) {
+    float2 v;
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(from));
+    return v;
+  }
+};
 
 // 1 + numerics::exp(-g) with fewer operations; the same bits for every g but NaN. Below e^-80 the sum is 1; a
 // result in range is p * 2^k, exact; from 2^128 on it is infinity.
@@ -253,13 +191,17 @@ __device__ __forceinline__ float divide_in_range(float g, float n) {
 // bf16((g / (1 + exp(-g))) * u) of eight gates and ups, two a word. Quotients out of the fast range are rare.
 __device__ __forceinline__ void swiglu_words(const uint32_t (&gate)[4], const uint32_t (&up)[4],
                                              uint32_t (&act)[4]) {
+  constexpr uint32_t kAboveTwoToMinus20 = 0x35800001U;  // the bits of both bounds
+  constexpr uint32_t kSixtyFour = 0x42800000U;
   float quotient[8];
   bool fast = true;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float g = i % 2 == 0 ? low_bf16(gate[i / 2]) : high_bf16(gate[i / 2]);
     const float n = one_plus_exp(g);
-    fast = fast && fabsf(g) < 64.0F && (fabsf(g) > 0x1p-20F || numerics::float_bits(g) == 0);
+    const uint32_t bits = numerics::float_bits(g);
+    fast =
+        fast & (((bits & 0x7FFFFFFFU) - kAboveTwoToMinus20 < kSixtyFour - kAboveTwoToMinus20) | (bits == 0));
     quotient[i] = divide_in_range(g, n);
   }
   if (!fast) {
@@ -279,57 +221,6 @@ __device__ __forceinline__ void swiglu_words(const uint32_t (&gate)[4], const ui
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     act[i] = pack_bf16(quotient[2 * i] * low_bf16(up[i]), quotient[2 * i + 1] * high_bf16(up[i]));
-}
-
-// The first half of the registers is gate, the second up, of the columns from tile_column of f = e.n.
-template <int kRegisters>
-__device__ __forceinline__ void store_swiglu_tile(const float (&d)[kRegisters], const EpilogueArguments& e,
-                                                  int row, int tile_column, int lane) {
-  constexpr int kUp = kRegisters / 2;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = row + 8 * h;
-    const bool in = r < e.m;
-#pragma unroll
-    for (int i = 0; i < kUp / 4; i += 4) {
-      const int column = tile_column + 8 * (i + lane % 4);
-      uint32_t gate[4], up[4], act[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int at = 4 * (i + j) + 2 * h;
-        gate[j] = pack_bf16(d[at], d[at + 1]);
-        up[j] = pack_bf16(d[kUp + at], d[kUp + at + 1]);
-      }
-      swiglu_words(gate, up, act);
-      transpose_quad(act, lane);
-      if (in) store_eight(e.act + static_cast<int64_t>(r) * e.ld_act, column, e.n, act);
-      if (e.out != nullptr) {
-        Bf16* out = static_cast<Bf16*>(e.out) + static_cast<int64_t>(r) * e.ld_out;
-        transpose_quad(gate, lane);
-        transpose_quad(up, lane);
-        if (in) {
-          store_eight(out, column, e.n, gate);
-          store_eight(out + e.n, column, e.n, up);
-        }
-      }
-    }
-  }
-}
-
-// kHeadSize: of kRope. row: of d[0]; tile_column: first column of the tile.
-template <MatmulOutput kOutput, int kHeadSize, int kRegisters>
-__device__ __forceinline__ void store_tile(float (&d)[kRegisters], const EpilogueArguments& e, int row,
-                                           int tile_column, int lane) {
-  const int column0 = tile_column + 2 * (lane % 4);
-  if constexpr (kOutput == MatmulOutput::kSwiglu) {
-    store_swiglu_tile(d, e, row, tile_column, lane);
-  } else {
-    if (e.bias != nullptr) add_bias(d, e, column0);
-    if constexpr (kOutput == MatmulOutput::kFloat) store_float_tile(d, e, row, column0);
-    if constexpr (kOutput == MatmulOutput::kRope) rope_tile<kHeadSize>(d, e, row, column0);
-    if constexpr (kOutput == MatmulOutput::kResidual) add_residual(d, e, row, tile_column, lane);
-    if constexpr (kOutput != MatmulOutput::kFloat) store_bf16_tile(d, e, row, tile_column, lane);
-  }
 }
 
 }  // namespace lockstep::ops
