@@ -164,63 +164,61 @@ struct RopeTile {
   }
 };
 
-// 1 + numerics::exp(-g) with fewer operations; the same bits for every g but NaN. Below e^-80 the sum is 1; a
-// result in range is p * 2^k, exact; from 2^128 on it is infinity.
-__device__ __forceinline__ float one_plus_exp(float g) {
-  const float y = fminf(fmaxf(-g, -80.0F), 89.0F);
-  const float shifted = fmaf(y, 0x1.715476p+0F, numerics::kRoundEvenMagic);
-  const float n = shifted - numerics::kRoundEvenMagic;
-  const float r = fmaf(n, -0x1.7f7d1cp-20F, fmaf(n, -0x1.62e400p-1F, y));
-  const float p = numerics::horner<numerics::kExpCoefficients>(r);
-  const uint32_t bits = numerics::float_bits(p) + (numerics::float_bits(shifted) << 23);
-  return 1.0F + numerics::float_from_bits(min(bits, 0x7F800000U));
+// Magnitudes of gates from kSmallestGate up to below kGateLimit: the quotient is within 12 units of its last
+// place, and not subnormal. kMargin: of the product's.
+inline constexpr uint32_t kSmallestGate = 0x0C00;  // 2^-103
+inline constexpr uint32_t kGateLimit = 0x4180;     // 16
+inline constexpr uint32_t kMargin = 16;
+
+// bf16((g / (1 + exp(-g))) * u) of eight gates and ups, two a word, by the definition's operations.
+__device__ __forceinline__ void swiglu_words_exact(const uint32_t (&gate)[4], const uint32_t (&up)[4],
+                                                   uint32_t (&act)[4]) {
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i) {
+    // Not indexed by i: the arrays must stay in registers.
+    const uint32_t g = i == 0 ? gate[0] : i == 1 ? gate[1] : i == 2 ? gate[2] : gate[3];
+    const uint32_t u = i == 0 ? up[0] : i == 1 ? up[1] : i == 2 ? up[2] : up[3];
+    const float low = low_bf16(g) / (1.0F + numerics::exp(-low_bf16(g)));
+    const float high = high_bf16(g) / (1.0F + numerics::exp(-high_bf16(g)));
+    const uint32_t word = pack_bf16(low * low_bf16(u), high * high_bf16(u));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) act[j] = i == j ? word : act[j];
+  }
 }
 
-// g / n rounded once without a branch: n = one_plus_exp(g), g a bfloat16, +0 or 2^-20 < |g| < 64. That was
-// checked for all of them and any reciprocal within 2^-21 of the exact one; 2^-23 is an exception (n has a
-// significand of all ones).
-__device__ __forceinline__ float divide_in_range(float g, float n) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(n));
-  y = fmaf(y, fmaf(-n, y, 1.0F), y);
-  float q = g * y;
-  q = fmaf(y, fmaf(-n, q, g), q);
-  return fmaf(y, fmaf(-n, q, g), q);
-}
-
-// bf16((g / (1 + exp(-g))) * u) of eight gates and ups, two a word. Quotients out of the fast range are rare.
+// The same with the machine's exp2 and reciprocal: a product that they may have brought to the wrong side of
+// the middle between two bfloat16, and gates out of range, are left to the exact one. Compared with it on a
+// GPU for all 2^32 pairs of a gate and an up.
 __device__ __forceinline__ void swiglu_words(const uint32_t (&gate)[4], const uint32_t (&up)[4],
                                              uint32_t (&act)[4]) {
-  constexpr uint32_t kAboveTwoToMinus20 = 0x35800001U;  // the bits of both bounds
-  constexpr uint32_t kSixtyFour = 0x42800000U;
-  float quotient[8];
-  bool fast = true;
+  // Of the magnitudes of the gates as integers, two a word.
+  uint32_t most = gate[0] & 0x7FFF7FFFU;
+  uint32_t least = most;
+#pragma unroll
+  for (int i = 1; i < 4; ++i) {
+    const uint32_t magnitudes = gate[i] & 0x7FFF7FFFU;
+    asm("max.u16x2 %0, %0, %1;" : "+r"(most) : "r"(magnitudes));
+    asm("min.u16x2 %0, %0, %1;" : "+r"(least) : "r"(magnitudes));
+  }
+  uint32_t nearest = ~0U;  // to a middle: distance of the lower half of a product in the upper half
+  float product[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float g = i % 2 == 0 ? low_bf16(gate[i / 2]) : high_bf16(gate[i / 2]);
-    const float n = one_plus_exp(g);
-    const uint32_t bits = numerics::float_bits(g);
-    fast =
-        fast & (((bits & 0x7FFFFFFFU) - kAboveTwoToMinus20 < kSixtyFour - kAboveTwoToMinus20) | (bits == 0));
-    quotient[i] = divide_in_range(g, n);
+    const float u = i % 2 == 0 ? low_bf16(up[i / 2]) : high_bf16(up[i / 2]);
+    float e, y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(g * -0x1.715476p+0F));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0F + e));
+    product[i] = (g * y) * u;
+    nearest = min(nearest, numerics::float_bits(product[i]) * 0x10000U - ((0x8000U - kMargin) << 16));
   }
-  if (!fast) {
-#pragma unroll 1
-    for (int i = 0; i < 4; ++i) {
-      // Not indexed by i: the arrays must stay in registers.
-      const uint32_t word = i == 0 ? gate[0] : i == 1 ? gate[1] : i == 2 ? gate[2] : gate[3];
-      const float low = low_bf16(word) / (1.0F + numerics::exp(-low_bf16(word)));
-      const float high = high_bf16(word) / (1.0F + numerics::exp(-high_bf16(word)));
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        quotient[2 * j] = i == j ? low : quotient[2 * j];
-        quotient[2 * j + 1] = i == j ? high : quotient[2 * j + 1];
-      }
-    }
+  if (nearest < (2 * kMargin) << 16 || (most & 0xFFFFU) >= kGateLimit || (most >> 16) >= kGateLimit ||
+      (least & 0xFFFFU) < kSmallestGate || (least >> 16) < kSmallestGate) {
+    swiglu_words_exact(gate, up, act);
+    return;
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    act[i] = pack_bf16(quotient[2 * i] * low_bf16(up[i]), quotient[2 * i + 1] * high_bf16(up[i]));
+  for (int i = 0; i < 4; ++i) act[i] = pack_bf16(product[2 * i], product[2 * i + 1]);
 }
 
 }  // namespace lockstep::ops

@@ -112,10 +112,6 @@ __device__ __forceinline__ void fewer_registers() {
 __device__ __forceinline__ void sync_threads(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-// Arrives at it without waiting.
-__device__ __forceinline__ void arrive_threads(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 // Operand with k contiguous: rows of 64 elements (128 bytes, swizzled); a step of 16 is 32 bytes further.
 __device__ __forceinline__ uint64_t descriptor_k_major(uint32_t address) {

@@ -29,16 +29,17 @@ enum class Fold { kNone, kRegisters, kMemory };
 
 struct ProductArguments {
   int tiles_rows = 0, tiles_columns = 0;
-  int group = 1;          // cluster rows of tiles that are walked together, for the L2
-  int blocks = 0;         // of k
-  int chunk_blocks = 0;   // blocks a chunk
-  float* sums = nullptr;  // Fold::kMemory: [grid][kTileRows * kColumns]
+  int group = 1;           // cluster rows of tiles that are walked together, for the L2
+  int blocks = 0;          // of k
+  int chunk_blocks = 0;    // blocks a chunk
+  float* sums = nullptr;   // Fold::kMemory: [grid][kTileRows * kColumns]
+  int copied_columns = 0;  // of the result, by the copy engine: it stores multiples of 16 bytes
   EpilogueArguments epilogue;
 };
 
 // kOuterB: B is [k, columns] (the input gradient), else [columns, k].
 template <int kColumns_, MatmulOutput kOutput_, int kHeadSize_, Fold kFold_, bool kOuterB_, int kCluster_,
-          int kPlaces_ = 0, int kLead_ = 2>
+          int kPlaces_ = 0>
 struct Product {
   static constexpr int kColumns = kColumns_;
   static constexpr MatmulOutput kOutput = kOutput_;
@@ -63,17 +64,13 @@ struct Product {
   static constexpr int kBoxes = kColumns / kBoxColumns;
   static constexpr int kPlaces = kPlaces_ != 0 ? kPlaces_ : kIsFloat ? kBoxes / 2 : kBoxes;
   static constexpr int kPlacesBytes = 2 * kPlaces * kBoxBytes;
-  static_assert(kOutput != MatmulOutput::kResidual || kPlaces == kBoxes);
+  static_assert(kPlaces > 1 && (kOutput != MatmulOutput::kResidual || kPlaces == kBoxes));
 
   static constexpr int kStages = std::min(6, (kSharedLimit - kSharedSlack - kPlacesBytes) / kStageBytes);
   static constexpr int kSharedBytes = kStages * kStageBytes + kPlacesBytes + kSharedSlack;
   static_assert(kStageBytes % 1024 == 0 && kBoxBytesB % 1024 == 0);
   static_assert(kColumns % kBoxColumns == 0 && 16 * kStages + 32 * kPlaces <= 1024);
-
-  static constexpr int kLead = kLead_;
 };
-
-inline constexpr int kLeadBarrier = 1;
 
 struct Tile {
   int row, column;  // numbers of tiles
@@ -134,12 +131,11 @@ __device__ __forceinline__ void release_stage(uint32_t barrier, int lane) {
   }
 }
 
-// One chunk's chain into acc; one block at least. leads: tells the other warpgroup to begin after kLead
-// blocks, so that each stores its tile while the other multiplies.
+// One chunk's chain into acc; one block at least.
 template <class P, int kRegisters>
 __device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks,
                                             hopper::Ring<P::kStages>& ring, uint32_t stages, uint32_t full,
-                                            uint32_t empty, int group, int lane, bool& leads) {
+                                            uint32_t empty, int group, int lane) {
   uint32_t before = 0;  // stage of the block before
   hopper::pin(acc);
   int block = 0;
@@ -157,10 +153,6 @@ __device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks
     hopper::wgmma_commit();
     hopper::wgmma_wait<1>();
     if (block != 0) release_stage<P::kCluster>(empty + before * 8, lane);
-    if (leads && (block == P::kLead || block + 1 == blocks)) {
-      hopper::arrive_threads(kLeadBarrier, 256);
-      leads = false;
-    }
     before = ring.stage;
     ring.next();
   } while (++block < blocks);
@@ -206,22 +198,19 @@ __device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stag
   hopper::Ring<P::kStages> ring;
   hopper::Ring<P::kPlaces> boxes;
   float acc[kRegisters];
-  bool leads = P::kLead > 0 && group == 0;
   RopeTile<P::kHeadSize> rope;
-  if (P::kLead > 0 && group == 1) hopper::sync_threads(kLeadBarrier, 256);
   for (int t = blockIdx.x / P::kCluster; t < tiles; t += gridDim.x / P::kCluster) {
     const Tile tile = tile_at<P::kCluster>(p, t, rank);
     const int row = tile.row * kTileRows + group * 64 + warp * 16 + lane / 4;
     const int column = tile.column * P::kResultColumns;
     if constexpr (P::kHeadSize != 0) rope.load(p.epilogue, row, column, lane);
     if constexpr (P::kFold == Fold::kNone) {
-      chunk_chain<P>(acc, p.blocks, ring, stages, full, empty, group, lane, leads);
+      chunk_chain<P>(acc, p.blocks, ring, stages, full, empty, group, lane);
     } else if constexpr (P::kFold == Fold::kRegisters) {
       float sum[kRegisters];
-      chunk_chain<P>(sum, p.chunk_blocks, ring, stages, full, empty, group, lane, leads);
+      chunk_chain<P>(sum, p.chunk_blocks, ring, stages, full, empty, group, lane);
       for (int begin = p.chunk_blocks; begin < p.blocks; begin += p.chunk_blocks) {
-        chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane,
-                       leads);
+        chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane);
 #pragma unroll
         for (int i = 0; i < kRegisters; ++i) sum[i] = sum[i] + acc[i];
       }
@@ -231,8 +220,7 @@ __device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stag
       float4* sums =
           reinterpret_cast<float4*>(p.sums) + static_cast<int64_t>(blockIdx.x) * 64 * kRegisters + thread;
       for (int begin = 0; begin < p.blocks; begin += p.chunk_blocks) {
-        chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane,
-                       leads);
+        chunk_chain<P>(acc, min(p.chunk_blocks, p.blocks - begin), ring, stages, full, empty, group, lane);
         if (begin != 0) add_sums(acc, sums);
         if (begin + p.chunk_blocks < p.blocks) keep_sums(acc, sums);
       }
@@ -279,11 +267,12 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap& first, const CUte
       const uint32_t at = places.boxes + ring.stage * P::kBoxBytes;
       const int column = box_column<P>(tile.column, box);
       const int row = tile.row * kTileRows + group * 64;
-      if (column < p.epilogue.n / P::kGranule * P::kGranule) {
+      if (column < p.copied_columns) {
         hopper::store_box(&first, at, column, row);
         hopper::commit_stores();
       }
-      if (p.epilogue.n % P::kGranule != 0) store_last_columns<P>(p.epilogue, at, column, row);
+      if (p.copied_columns != p.epilogue.n)
+        store_last_columns<P>(p.epilogue, p.copied_columns, at, column, row);
       hopper::wait_stores_read<1>();
       if (box != 0) release(before, box - 1);
       before = ring.stage;
@@ -435,19 +424,18 @@ void run_product(const cuda::Context& context, const Bf16* a, int64_t lda, const
   const CUtensorMap map_b =
       P::kOuterB ? tensor_map(b, k, n, ldb, P::kBoxRowsB) : tensor_map(b, n, k, ldb, P::kBoxRowsB);
   const EpilogueArguments& e = p.epilogue;
+  const bool aligned = e.ld_out % P::kGranule == 0 && reinterpret_cast<uintptr_t>(e.out) % 16 == 0;
+  p.copied_columns = aligned ? e.n / P::kGranule * P::kGranule : 0;
   const auto map_of = [&](const void* data, int64_t columns, int64_t ld) {
     return result_map(data, P::kIsFloat, m, columns, ld, P::kBoxColumns);
-  };
-  const auto result = [&](const void* data, int64_t ld) {
-    return map_of(data, std::max(e.n / P::kGranule, 1) * P::kGranule, ld);
   };
   CUtensorMap first, second;
   if (P::kPaired) {
     const Bf16* out = static_cast<const Bf16*>(e.out);
-    first = out == nullptr ? result(e.act, e.ld_act) : result(out, e.ld_out);  // not stored to if it is null
-    second = out == nullptr ? first : result(out + e.n, e.ld_out);
+    first = out == nullptr ? map_a : map_of(out, e.n, e.ld_out);  // not used if it is null
+    second = out == nullptr ? map_a : map_of(out + e.n, e.n, e.ld_out);
   } else {
-    first = result(e.out, e.ld_out);
+    first = p.copied_columns == 0 ? map_a : map_of(e.out, p.copied_columns, e.ld_out);
     second = P::kOutput == MatmulOutput::kResidual ? map_of(e.residual, e.n, e.ld_residual) : first;
   }
   launch_product<P>(context, map_a, map_b, first, second, p, what);
