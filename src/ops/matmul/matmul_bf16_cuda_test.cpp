@@ -85,6 +85,7 @@ struct ForwardCase {
   bool in_place = false;      // kResidual: out is residual
   bool keeps_gate_up = true;  // kSwiglu
   int rare = 0;
+  int64_t wider = 0;  // ld_out
 };
 
 std::string name_of(const ForwardCase& c) {
@@ -102,7 +103,7 @@ class Forward {
         w_(random_matrix(c.n, c.k, c.k, 2, c.rare * 4)),
         residual_(random_matrix(c.m, c.n, (c.n + 15) / 8 * 8, 3, c.rare)),
         bias_(random_matrix(1, c.n, c.n, 4)),
-        ld_out_((c.n + 23) / 8 * 8),
+        ld_out_((c.n + 23) / 8 * 8 + c.wider),
         ld_act_((c.n / 2 + 23) / 8 * 8) {
     TestRandom random(5);
     const int64_t positions = 40;
@@ -217,6 +218,7 @@ TEST(MatmulBf16Cuda, ForwardEqualsTheDefinition) {
   check_all({
       {MatmulOutput::kFloat, 257, 131, 72, 1024},
       {MatmulOutput::kFloat, 300, 397, 200, 64, true},
+      {MatmulOutput::kFloat, 300, 70, 72, 1024, false, 0, 0, false, true, 0, 2},
       {MatmulOutput::kBf16, 261, 264, 104, 1024, true},
       {MatmulOutput::kBf16, 258, 100, 328, 128},
       {MatmulOutput::kResidual, 300, 449, 64, 1024},
@@ -229,6 +231,20 @@ TEST(MatmulBf16Cuda, ForwardEqualsTheDefinition) {
       {MatmulOutput::kSwiglu, 270, 400, 72, 1024},
       {MatmulOutput::kSwiglu, 270, 272, 200, 64},
       {MatmulOutput::kSwiglu, 270, 400, 72, 1024, false, 0, 0, false, false},
+  });
+}
+
+// Several tiles a block, so that places in shared memory are used again.
+TEST(MatmulBf16Cuda, ForwardOfManyTilesEqualsTheDefinition) {
+  LOCKSTEP_NEEDS_HOPPER();
+  check_all({
+      {MatmulOutput::kFloat, 900, 777, 64, 1024, true},
+      {MatmulOutput::kBf16, 1000, 1000, 136, 64},
+      {MatmulOutput::kResidual, 900, 1000, 72, 1024},
+      {MatmulOutput::kResidual, 900, 904, 200, 64, false, 0, 0, true},
+      {MatmulOutput::kRope, 900, 1152, 72, 1024, true, 64, 1024},
+      {MatmulOutput::kSwiglu, 900, 1200, 64, 1024},
+      {MatmulOutput::kSwiglu, 900, 1040, 136, 64, false, 0, 0, false, false},
   });
 }
 
@@ -357,7 +373,7 @@ TEST(MatmulBf16Cuda, ForwardOfRealShapesSampled) {
 TEST(MatmulBf16Cuda, InputGradientEqualsTheDefinition) {
   LOCKSTEP_NEEDS_HOPPER();
   const int64_t shapes[][4] = {
-      {300, 100, 264, 0}, {5, 333, 232, 300}, {130, 72, 448, 0}, {3, 16384 + 40, 16, 0}};
+      {300, 100, 264, 0}, {5, 333, 232, 300}, {130, 72, 448, 0}, {900, 136, 1000, 0}, {3, 16384 + 40, 16, 0}};
   for (const auto& s : shapes) {
     const int64_t m = s[0], n = s[1], k = s[2];
     const int rare = static_cast<int>(s[3]);

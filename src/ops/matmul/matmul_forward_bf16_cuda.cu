@@ -63,7 +63,7 @@ void several_chunks(const Call& c) {
       if (c.forward.rope.head_size == 64) return run<192, MatmulOutput::kRope, 64, Fold::kRegisters>(c);
       return run<128, MatmulOutput::kRope, 128, Fold::kRegisters>(c);
     case MatmulOutput::kSwiglu:
-      return run<192, MatmulOutput::kSwiglu, 0, Fold::kRegisters>(c);
+      return run<128, MatmulOutput::kSwiglu, 0, Fold::kRegisters>(c);
   }
 }
 

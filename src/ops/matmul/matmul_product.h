@@ -12,6 +12,7 @@
 
 #include "device/cuda/launch.h"
 #include "ops/matmul/matmul_epilogue.h"
+#include "ops/matmul/matmul_staging.h"
 #include "ops/matmul/matmul_tensor_map.h"
 #include "ops/matmul/matmul_wgmma.h"
 
@@ -28,15 +29,17 @@ enum class Fold { kNone, kRegisters, kMemory };
 
 struct ProductArguments {
   int tiles_rows = 0, tiles_columns = 0;
-  int group = 1;          // cluster rows of tiles that are walked together, for the L2
-  int blocks = 0;         // of k
-  int chunk_blocks = 0;   // blocks a chunk
-  float* sums = nullptr;  // Fold::kMemory: [grid][kTileRows * kColumns]
+  int group = 1;           // cluster rows of tiles that are walked together, for the L2
+  int blocks = 0;          // of k
+  int chunk_blocks = 0;    // blocks a chunk
+  float* sums = nullptr;   // Fold::kMemory: [grid][kTileRows * kColumns]
+  int copied_columns = 0;  // of the result, by the copy engine: it stores multiples of 16 bytes
   EpilogueArguments epilogue;
 };
 
 // kOuterB: B is [k, columns] (the input gradient), else [columns, k].
-template <int kColumns_, MatmulOutput kOutput_, int kHeadSize_, Fold kFold_, bool kOuterB_, int kCluster_>
+template <int kColumns_, MatmulOutput kOutput_, int kHeadSize_, Fold kFold_, bool kOuterB_, int kCluster_,
+          int kPlaces_ = 0>
 struct Product {
   static constexpr int kColumns = kColumns_;
   static constexpr MatmulOutput kOutput = kOutput_;
@@ -51,9 +54,22 @@ struct Product {
   static constexpr int kBoxBytesB = kBoxRowsB * 128;
   static constexpr int kBytesA = kTileRows * 128;
   static constexpr int kStageBytes = kBytesA + kBoxesB * kBoxBytesB;
-  static constexpr int kStages = std::min(6, (kSharedLimit - kSharedSlack) / kStageBytes);
-  static constexpr int kSharedBytes = kStages * kStageBytes + kSharedSlack;
+
+  // matmul_staging.h: boxes of 64 rows, their places.
+  static constexpr bool kIsFloat = kOutput == MatmulOutput::kFloat;
+  static constexpr int kBoxColumns = kIsFloat || kResultColumns % 64 != 0 ? 32 : 64;
+  static constexpr int kBoxRowBytes = kBoxColumns * (kIsFloat ? 4 : 2);
+  static constexpr int kBoxBytes = 64 * kBoxRowBytes;
+  static constexpr int kGranule = kIsFloat ? 4 : 8;  // columns in 16 bytes: the least that a store leaves out
+  static constexpr int kBoxes = kColumns / kBoxColumns;
+  static constexpr int kPlaces = kPlaces_ != 0 ? kPlaces_ : kIsFloat ? kBoxes / 2 : kBoxes;
+  static constexpr int kPlacesBytes = 2 * kPlaces * kBoxBytes;
+  static_assert(kPlaces > 1 && (kOutput != MatmulOutput::kResidual || kPlaces == kBoxes));
+
+  static constexpr int kStages = std::min(6, (kSharedLimit - kSharedSlack - kPlacesBytes) / kStageBytes);
+  static constexpr int kSharedBytes = kStages * kStageBytes + kPlacesBytes + kSharedSlack;
   static_assert(kStageBytes % 1024 == 0 && kBoxBytesB % 1024 == 0);
+  static_assert(kColumns % kBoxColumns == 0 && 16 * kStages + 32 * kPlaces <= 1024);
 };
 
 struct Tile {
@@ -166,17 +182,28 @@ __device__ __forceinline__ void keep_sums(const float (&acc)[kRegisters], float4
 }
 
 template <class P>
+__device__ __forceinline__ int cluster_tiles(const ProductArguments& p) {
+  return (p.tiles_rows + P::kCluster - 1) / P::kCluster * p.tiles_columns;
+}
+
+template <class P>
 __device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stages, uint32_t full,
-                                        uint32_t empty, int rank) {
+                                        uint32_t empty, const Places& places, int rank) {
   constexpr int kRegisters = P::kColumns / 2;
   const int thread = threadIdx.x - 128;
   const int group = thread / 128;
+  const int warp = thread / 32 % 4;
   const int lane = thread % 32;
-  const int tiles = (p.tiles_rows + P::kCluster - 1) / P::kCluster * p.tiles_columns;
+  const int tiles = cluster_tiles<P>(p);
   hopper::Ring<P::kStages> ring;
+  hopper::Ring<P::kPlaces> boxes;
   float acc[kRegisters];
+  RopeTile<P::kHeadSize> rope;
   for (int t = blockIdx.x / P::kCluster; t < tiles; t += gridDim.x / P::kCluster) {
     const Tile tile = tile_at<P::kCluster>(p, t, rank);
+    const int row = tile.row * kTileRows + group * 64 + warp * 16 + lane / 4;
+    const int column = tile.column * P::kResultColumns;
+    if constexpr (P::kHeadSize != 0) rope.load(p.epilogue, row, column, lane);
     if constexpr (P::kFold == Fold::kNone) {
       chunk_chain<P>(acc, p.blocks, ring, stages, full, empty, group, lane);
     } else if constexpr (P::kFold == Fold::kRegisters) {
@@ -198,38 +225,154 @@ __device__ __forceinline__ void consume(const ProductArguments& p, uint32_t stag
         if (begin + p.chunk_blocks < p.blocks) keep_sums(acc, sums);
       }
     }
-    const int row = tile.row * kTileRows + group * 64 + thread % 128 / 32 * 16 + lane / 4;
-    store_tile<P::kOutput, P::kHeadSize>(acc, p.epilogue, row, tile.column * P::kResultColumns, lane);
+    if constexpr (P::kOutput != MatmulOutput::kSwiglu) {
+      if (p.epilogue.bias != nullptr) add_bias(acc, p.epilogue, column + 2 * (lane % 4));
+    }
+    if constexpr (P::kHeadSize != 0) rope.apply(acc, p.epilogue, column + 2 * (lane % 4));
+    write_boxes<P>(acc, places, boxes, warp, lane);
   }
 }
 
+// Has the boxes of 64 rows of each tile stored, and fetches the next tile's of the residual. One thread.
+template <class P>
+__device__ __forceinline__ void store_boxes(const CUtensorMap& first, const CUtensorMap& second,
+                                            const ProductArguments& p, const Places& places, int group,
+                                            int rank) {
+  constexpr bool kResidual = P::kOutput == MatmulOutput::kResidual;
+  const int tiles = cluster_tiles<P>(p);
+  const int step = gridDim.x / P::kCluster;
+  int t = blockIdx.x / P::kCluster;
+  if (kResidual && t < tiles) {
+    const Tile tile = tile_at<P::kCluster>(p, t, rank);
+    for (int box = 0; box < P::kBoxes; ++box)
+      load_residual<P>(&second, places, box, box_column<P>(tile.column, box),
+                       tile.row * kTileRows + group * 64);
+  }
+  hopper::Ring<P::kPlaces> ring;
+  for (; t < tiles; t += step) {
+    const Tile tile = tile_at<P::kCluster>(p, t, rank);
+    const Tile next = tile_at<P::kCluster>(p, min(t + step, tiles - 1), rank);
+    const auto release = [&](uint32_t place, int box) {
+      if (!kResidual) {
+        hopper::barrier_arrive(places.ready + place * 8);
+      } else if (t + step < tiles) {
+        load_residual<P>(&second, places, place, box_column<P>(next.column, box),
+                         next.row * kTileRows + group * 64);
+      }
+    };
+    uint32_t before = 0;
+#pragma unroll 1
+    for (int box = 0; box < P::kBoxes; ++box, ring.next()) {
+      hopper::barrier_wait(places.filled + ring.stage * 8, ring.parity);
+      const uint32_t at = places.boxes + ring.stage * P::kBoxBytes;
+      const int column = box_column<P>(tile.column, box);
+      const int row = tile.row * kTileRows + group * 64;
+      if (column < p.copied_columns) {
+        hopper::store_box(&first, at, column, row);
+        hopper::commit_stores();
+      }
+      if (p.copied_columns != p.epilogue.n)
+        store_last_columns<P>(p.epilogue, p.copied_columns, at, column, row);
+      hopper::wait_stores_read<1>();
+      if (box != 0) release(before, box - 1);
+      before = ring.stage;
+    }
+    hopper::wait_stores_read<0>();
+    release(before, P::kBoxes - 1);
+  }
+}
+
+// kSwiglu: stores the boxes of gate and up, and act of them. kActivatingWarps warps.
+template <class P>
+__device__ __forceinline__ void activate(const CUtensorMap& first, const CUtensorMap& second,
+                                         const ProductArguments& p, const Places& upper, const Places& lower,
+                                         int rank, int warp, int lane) {
+  const int tiles = cluster_tiles<P>(p);
+  const bool stores = warp == 0 && lane == 0 && p.epilogue.out != nullptr;
+  hopper::Ring<P::kPlaces> ring;
+  for (int t = blockIdx.x / P::kCluster; t < tiles; t += gridDim.x / P::kCluster) {
+    const Tile tile = tile_at<P::kCluster>(p, t, rank);
+    hopper::Ring<P::kPlaces> up;
+#pragma unroll 1
+    for (int group = 0; group < 2; ++group) {
+      const Places places = group == 0 ? upper : lower;
+      const int row = tile.row * kTileRows + group * 64;
+      up = ring;
+#pragma unroll 1
+      for (int box = 0; box < P::kBoxes; box += 2, up.next()) {
+        const hopper::Ring<P::kPlaces> gate = up;
+        up.next();
+        const int column = box_column<P>(tile.column, box);
+        hopper::barrier_wait(places.filled + gate.stage * 8, gate.parity);
+        hopper::barrier_wait(places.filled + up.stage * 8, up.parity);
+        if (stores) {
+          hopper::store_box(&first, places.boxes + gate.stage * P::kBoxBytes, column, row);
+          hopper::store_box(&second, places.boxes + up.stage * P::kBoxBytes, column, row);
+          hopper::commit_stores();
+        }
+        const int turn = (warp + box / 2 + group) % kActivatingWarps;
+        activate_boxes<P>(p.epilogue, places.boxes + gate.stage * P::kBoxBytes,
+                          places.boxes + up.stage * P::kBoxBytes, row, column, turn, lane);
+        if (stores) hopper::wait_stores_read<0>();
+        __syncwarp();
+        if (lane == 0) {
+          hopper::barrier_arrive(places.ready + gate.stage * 8);
+          hopper::barrier_arrive(places.ready + up.stage * 8);
+        }
+      }
+    }
+    ring = up;
+  }
+}
+
+// first: of the result, kSwiglu: of gate. second: of up or of the residual.
 template <class P>
 __global__ void __launch_bounds__(kProductThreads, 1)
     product_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                   const __grid_constant__ CUtensorMap first, const __grid_constant__ CUtensorMap second,
                    const __grid_constant__ ProductArguments p) {
   extern __shared__ uint8_t shared[];
-  const uint32_t barriers = hopper::shared_address(shared);
-  const uint32_t full = barriers;
-  const uint32_t empty = barriers + 8 * P::kStages;
-  const uint32_t stages = (barriers + 16 * P::kStages + 1023U) & ~1023U;
+  const uint32_t full = hopper::shared_address(shared);
+  const uint32_t empty = full + 8 * P::kStages;
+  const uint32_t stages = (full + 1024 + 1023U) & ~1023U;
+  const auto places_of = [&](int group) {
+    const uint32_t filled = empty + 8 * P::kStages + group * 16 * P::kPlaces;
+    return Places{stages + P::kStages * P::kStageBytes + group * (P::kPlaces * P::kBoxBytes), filled,
+                  filled + 8 * P::kPlaces};
+  };
   const int rank = P::kCluster == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
   if (threadIdx.x == 0) {
     for (int i = 0; i < P::kStages; ++i) {
       hopper::barrier_init(full + 8 * i, 1);
       hopper::barrier_init(empty + 8 * i, 8 * P::kCluster);  // a thread of each multiplying warp
     }
+    for (int i = 0; i < P::kPlaces; ++i) {
+      for (int group = 0; group < 2; ++group) {
+        hopper::barrier_init(places_of(group).filled + 8 * i, 4);
+        hopper::barrier_init(places_of(group).ready + 8 * i, P::kPaired ? kActivatingWarps : 1);
+      }
+    }
     hopper::barrier_init_fence();
     hopper::prefetch_map(&a);
     hopper::prefetch_map(&b);
+    hopper::prefetch_map(&first);
+    hopper::prefetch_map(&second);
   }
   __syncthreads();
   if constexpr (P::kCluster > 1) hopper::cluster_sync();
-  if (threadIdx.x < 128) {
-    hopper::fewer_registers<24>();
+  const int warp = threadIdx.x / 32;
+  if (warp < 4) {
+    hopper::fewer_registers<P::kPaired ? 88 : 40>();
     if (threadIdx.x == 0) produce<P>(a, b, p, stages, full, empty, rank);
+    if constexpr (P::kPaired) {
+      if (warp != 0)
+        activate<P>(first, second, p, places_of(0), places_of(1), rank, warp - 1, threadIdx.x % 32);
+    } else if (threadIdx.x == 32 || threadIdx.x == 64) {
+      store_boxes<P>(first, second, p, places_of(warp - 1), warp - 1, rank);
+    }
   } else {
-    hopper::more_registers<240>();
-    consume<P>(p, stages, full, empty, rank);
+    hopper::more_registers<P::kPaired ? 208 : 232>();
+    consume<P>(p, stages, full, empty, places_of(warp / 4 - 1), rank);
   }
   // No block of the cluster may leave while another still copies into it or arrives at its barriers.
   if constexpr (P::kCluster > 1) hopper::cluster_sync_relaxed();
@@ -237,7 +380,8 @@ __global__ void __launch_bounds__(kProductThreads, 1)
 
 template <class P>
 void launch_product(const cuda::Context& context, const CUtensorMap& a, const CUtensorMap& b,
-                    const ProductArguments& arguments, const char* what) {
+                    const CUtensorMap& first, const CUtensorMap& second, const ProductArguments& arguments,
+                    const char* what) {
   static const bool ready = [] {
     cuda::check(
         cudaFuncSetAttribute(product_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
@@ -257,7 +401,7 @@ void launch_product(const cuda::Context& context, const CUtensorMap& a, const CU
   attribute.val.clusterDim = {P::kCluster, 1, 1};
   config.attrs = &attribute;
   config.numAttrs = 1;
-  cuda::check(cudaLaunchKernelEx(&config, product_kernel<P>, a, b, arguments), what);
+  cuda::check(cudaLaunchKernelEx(&config, product_kernel<P>, a, b, first, second, arguments), what);
 }
 
 // Sizes and maps from the shape, then the launch. B: [n, k] or, kOuterB, [k, n]; n: its rows or columns.
@@ -279,7 +423,22 @@ void run_product(const cuda::Context& context, const Bf16* a, int64_t lda, const
   const CUtensorMap map_a = tensor_map(a, m, k, lda, kTileRows);
   const CUtensorMap map_b =
       P::kOuterB ? tensor_map(b, k, n, ldb, P::kBoxRowsB) : tensor_map(b, n, k, ldb, P::kBoxRowsB);
-  launch_product<P>(context, map_a, map_b, p, what);
+  const EpilogueArguments& e = p.epilogue;
+  const bool aligned = e.ld_out % P::kGranule == 0 && reinterpret_cast<uintptr_t>(e.out) % 16 == 0;
+  p.copied_columns = aligned ? e.n / P::kGranule * P::kGranule : 0;
+  const auto map_of = [&](const void* data, int64_t columns, int64_t ld) {
+    return result_map(data, P::kIsFloat, m, columns, ld, P::kBoxColumns);
+  };
+  CUtensorMap first, second;
+  if (P::kPaired) {
+    const Bf16* out = static_cast<const Bf16*>(e.out);
+    first = out == nullptr ? map_a : map_of(out, e.n, e.ld_out);  // not used if it is null
+    second = out == nullptr ? map_a : map_of(out + e.n, e.n, e.ld_out);
+  } else {
+    first = p.copied_columns == 0 ? map_a : map_of(e.out, p.copied_columns, e.ld_out);
+    second = P::kOutput == MatmulOutput::kResidual ? map_of(e.residual, e.n, e.ld_residual) : first;
+  }
+  launch_product<P>(context, map_a, map_b, first, second, p, what);
 }
 
 // Rounds of a persistent grid times the cost of a tile of `columns`: the cheapest width for a shape.
