@@ -12,7 +12,7 @@
 namespace lockstep::ops {
 
 enum class MatmulOutput {
-  kFloat,     // out: float [m, n], ld_out even
+  kFloat,     // out: float [m, n], 16-byte aligned, ld_out a multiple of 4
   kBf16,      // out: Bf16 [m, n] = bf16(y)
   kResidual,  // out = bf16(residual + y); out may be residual
   kRope,    // out = bf16(y rotated); head_size a multiple of 64 that divides n, rope.columns a multiple of it

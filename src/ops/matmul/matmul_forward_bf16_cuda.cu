@@ -34,7 +34,8 @@ void cheaper(const Call& c) {
   }
 }
 
-// Tiles of several chunks keep their sums in registers beside the accumulators: 192 columns at most.
+// Tiles of several chunks keep their sums in registers beside the accumulators: 192 columns at most, and 128
+// beside the warps that make act.
 void one_chunk(const Call& c) {
   switch (c.forward.output) {
     case MatmulOutput::kFloat:
@@ -86,6 +87,7 @@ void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64
     matmul_decode_bf16_cuda(context, x, ldx, w, m, n, k, forward);
     return;
   }
+  LOCKSTEP_CHECK(forward.ld_out % (forward.output == MatmulOutput::kFloat ? 4 : 8) == 0);
   const Call call{context, x, ldx, w, m, n, k, forward};
   if (k <= forward.chunk) {
     one_chunk(call);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of forward products and input gradients: result tiles of 128 x kColumns, k in blocks of 64. One
 // producer thread copies blocks into a ring of stages; two warpgroups multiply, 64 rows each, accumulators in
-// registers. The grid is persistent; blocks of a cluster take tiles one below the other and share the copies
-// of B.
+// registers, and write results to shared memory, from where the other threads of the first warpgroup have
+// them stored (matmul_staging.h) during the next tile. The grid is persistent; blocks of a cluster take tiles
+// one below the other and share the copies of B.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,11 +30,10 @@ enum class Fold { kNone, kRegisters, kMemory };
 
 struct ProductArguments {
   int tiles_rows = 0, tiles_columns = 0;
-  int group = 1;           // cluster rows of tiles that are walked together, for the L2
-  int blocks = 0;          // of k
-  int chunk_blocks = 0;    // blocks a chunk
-  float* sums = nullptr;   // Fold::kMemory: [grid][kTileRows * kColumns]
-  int copied_columns = 0;  // of the result, by the copy engine: it stores multiples of 16 bytes
+  int group = 1;          // cluster rows of tiles that are walked together, for the L2
+  int blocks = 0;         // of k
+  int chunk_blocks = 0;   // blocks a chunk
+  float* sums = nullptr;  // Fold::kMemory: [grid][kTileRows * kColumns]
   EpilogueArguments epilogue;
 };
 
@@ -267,12 +267,11 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap& first, const CUte
       const uint32_t at = places.boxes + ring.stage * P::kBoxBytes;
       const int column = box_column<P>(tile.column, box);
       const int row = tile.row * kTileRows + group * 64;
-      if (column < p.copied_columns) {
+      if (column < p.epilogue.n / P::kGranule * P::kGranule) {
         hopper::store_box(&first, at, column, row);
         hopper::commit_stores();
       }
-      if (p.copied_columns != p.epilogue.n)
-        store_last_columns<P>(p.epilogue, p.copied_columns, at, column, row);
+      if (p.epilogue.n % P::kGranule != 0) store_last_columns<P>(p.epilogue, at, column, row);
       hopper::wait_stores_read<1>();
       if (box != 0) release(before, box - 1);
       before = ring.stage;
@@ -360,6 +359,8 @@ __global__ void __launch_bounds__(kProductThreads, 1)
   }
   __syncthreads();
   if constexpr (P::kCluster > 1) hopper::cluster_sync();
+  // The 168 registers a thread of the launch, shared out anew: with a sum above 3 * 168 a block would wait
+  // for ever.
   const int warp = threadIdx.x / 32;
   if (warp < 4) {
     hopper::fewer_registers<P::kPaired ? 88 : 40>();
@@ -424,18 +425,19 @@ void run_product(const cuda::Context& context, const Bf16* a, int64_t lda, const
   const CUtensorMap map_b =
       P::kOuterB ? tensor_map(b, k, n, ldb, P::kBoxRowsB) : tensor_map(b, n, k, ldb, P::kBoxRowsB);
   const EpilogueArguments& e = p.epilogue;
-  const bool aligned = e.ld_out % P::kGranule == 0 && reinterpret_cast<uintptr_t>(e.out) % 16 == 0;
-  p.copied_columns = aligned ? e.n / P::kGranule * P::kGranule : 0;
   const auto map_of = [&](const void* data, int64_t columns, int64_t ld) {
     return result_map(data, P::kIsFloat, m, columns, ld, P::kBoxColumns);
+  };
+  const auto result = [&](const void* data, int64_t ld) {
+    return map_of(data, std::max(e.n / P::kGranule, 1) * P::kGranule, ld);
   };
   CUtensorMap first, second;
   if (P::kPaired) {
     const Bf16* out = static_cast<const Bf16*>(e.out);
-    first = out == nullptr ? map_a : map_of(out, e.n, e.ld_out);  // not used if it is null
-    second = out == nullptr ? map_a : map_of(out + e.n, e.n, e.ld_out);
+    first = out == nullptr ? result(e.act, e.ld_act) : result(out, e.ld_out);  // not stored to if it is null
+    second = out == nullptr ? first : result(out + e.n, e.ld_out);
   } else {
-    first = p.copied_columns == 0 ? map_a : map_of(e.out, p.copied_columns, e.ld_out);
+    first = result(e.out, e.ld_out);
     second = P::kOutput == MatmulOutput::kResidual ? map_of(e.residual, e.n, e.ld_residual) : first;
   }
   launch_product<P>(context, map_a, map_b, first, second, p, what);

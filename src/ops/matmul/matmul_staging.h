@@ -14,7 +14,7 @@
 namespace lockstep::ops {
 namespace hopper {
 
-// Stores the box to (column, row); what lies outside the matrix is left out.
+// Stores the box to (column, row); what lies outside the matrix is left out, in units of 16 bytes.
 __device__ __forceinline__ void store_box(const CUtensorMap* map, uint32_t from, int column, int row) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                "r"(from), "r"(column), "r"(row)
@@ -158,11 +158,11 @@ __device__ __forceinline__ int box_column(int tile_column, int box) {
   return tile_column * P::kResultColumns + (P::kPaired ? box / 2 : box) * P::kBoxColumns;
 }
 
-// Columns of the box from `copied` of the matrix on, which the copy engine can not store alone.
+// Columns of the box after the last whole granule, which the copy engine would store with what follows them.
 template <class P>
-__device__ __forceinline__ void store_last_columns(const EpilogueArguments& e, int copied, uint32_t at,
-                                                   int column, int row) {
-  const int from = max(copied - column, 0);
+__device__ __forceinline__ void store_last_columns(const EpilogueArguments& e, uint32_t at, int column,
+                                                   int row) {
+  const int from = max(e.n / P::kGranule * P::kGranule - column, 0);
   const int to = min(e.n - column, P::kBoxColumns);
 #pragma unroll 1
   for (int i = 0; i < 64 && row + i < e.m; ++i) {
