@@ -176,20 +176,18 @@ struct Producer {
   }
 };
 
-// One chunk's chain. Stages are constants and descriptors uniform, because what bounds narrow tiles is how
-// fast a warp issues. A stage that is copied into once more is released to all blocks that copy into it.
+// One chunk's chain. A stage that is copied into once more is released to all blocks that copy into it.
 template <class T>
 __device__ __forceinline__ void tile_chain(float (&acc)[T::kRegisters], const Producer<T>& producer,
                                            int thread) {
+  const TileArguments& p = producer.p;
   const int count = producer.count;
-  const int sharing = producer.p.share_x * producer.p.share_w;
+  const int sharing = p.share_x * p.share_w;
   const int lane = thread % 32;
-  const int group = __shfl_sync(~0U, thread / 128, 0);
-  const uint64_t a = hopper::descriptor_k_major(producer.stages + group * (64 * 128));
-  const uint64_t b = hopper::descriptor_k_major(producer.stages + T::kBytesX);
-  const auto release = [&](int block, int stage, uint32_t parity) {
+  const auto release = [&](int block, const hopper::Ring<T::kStages>& ring) {
+    if (block + T::kStages >= count) return;
     if (lane < sharing) {
-      const uint32_t barrier = producer.empty + stage * 8;
+      const uint32_t barrier = producer.empty + ring.stage * 8;
       if (sharing == 1) {
         hopper::barrier_arrive(barrier);
       } else {
@@ -197,32 +195,28 @@ __device__ __forceinline__ void tile_chain(float (&acc)[T::kRegisters], const Pr
       }
     }
     if constexpr (!T::kOwnProducer) {
-      if (thread == 0) producer.refill(block + T::kStages, static_cast<uint32_t>(stage), parity);
+      if (thread == 0) producer.refill(block + T::kStages, ring.stage, ring.parity);
       __syncwarp();
     }
   };
-#pragma unroll
-  for (int i = 0; i < T::kRegisters; ++i) acc[i] = 0;
+  hopper::Ring<T::kStages> ring, before;
   hopper::pin(acc);
-  uint32_t parity = 0;
-  for (int begin = 0; begin < count; begin += T::kStages, parity ^= 1) {
+  int block = 0;
+  do {
+    hopper::barrier_wait(producer.full + ring.stage * 8, ring.parity);
+    const uint32_t stage = producer.stages + ring.stage * T::kStageBytes;
+    const uint64_t a = hopper::descriptor_k_major(stage + thread / 128 * (64 * 128));
+    const uint64_t b = hopper::descriptor_k_major(stage + T::kBytesX);
+    hopper::wgmma_fence();
 #pragma unroll
-    for (int stage = 0; stage < T::kStages; ++stage) {
-      const int block = begin + stage;
-      if (block >= count) break;
-      hopper::barrier_wait(producer.full + stage * 8, parity);
-      hopper::wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        const uint32_t at = stage * (T::kStageBytes >> 4) + step * 2;
-        hopper::wgmma_k_major(acc, a + at, b + at, true);
-      }
-      hopper::wgmma_commit();
-      hopper::wgmma_wait<1>();
-      if (block != 0 && block - 1 + T::kStages < count)
-        release(block - 1, (stage + T::kStages - 1) % T::kStages, stage == 0 ? parity ^ 1 : parity);
-    }
-  }
+    for (int step = 0; step < 4; ++step)
+      hopper::wgmma_k_major(acc, a + step * 2, b + step * 2, block != 0 || step != 0);
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<1>();
+    if (block != 0) release(block - 1, before);
+    before = ring;
+    ring.next();
+  } while (++block < count);
   hopper::wgmma_wait<0>();
   hopper::pin(acc);
 }
@@ -262,36 +256,42 @@ __device__ __forceinline__ Slice slice_of(const TileArguments& p, int row, int c
   return {chunk * rows, max(0, min(rows, tokens - chunk * rows))};
 }
 
-// kResidual and kRope: eight columns of the turned tile a step. What a step reads from memory is asked for
-// two steps before, of the first two before the product.
+// What a step of the epilogue reads from memory. The first one's is read before the product.
 template <class T>
-struct Items {
-  const TileArguments& p;
-  const Place& at;
-  Slice slice;
-  int first;  // column of the tile
-
-  __device__ __forceinline__ int token(int row) const { return at.row * T::kTokens + slice.begin + row; }
-  __device__ __forceinline__ void read(int item, TileOperand<T::kOutput>& operand) const {
-    const EpilogueArguments& e = p.epilogue;
-    const int row = item / T::kItems;
-    const int column = first + (item - row * T::kItems) * (T::kPaired ? 4 : 8);
-    if (row >= slice.count || column >= e.n) return;
-    if constexpr (T::kOutput == MatmulOutput::kResidual) {
-      load_eight(e.residual + static_cast<int64_t>(token(row)) * e.ld_residual, column, e.n, operand.words);
-    } else {
-      load_rotation(e, token(row), column, operand);
-    }
+__device__ __forceinline__ void read_ahead(const EpilogueArguments& e, int token, int column,
+                                           TileOperand<T::kOutput>& operand) {
+  if (column >= e.n) return;
+  if constexpr (T::kOutput == MatmulOutput::kResidual) {
+    load_eight(e.residual + static_cast<int64_t>(token) * e.ld_residual, column, e.n, operand.words);
+  } else {
+    load_rotation(e, token, column, operand);
   }
-  // kSplit: the chunk sums, ascending.
-  __device__ __forceinline__ void sum(float (&v)[8], const float* own, const float* received, int row) const {
+}
+
+// Eight columns of the turned tile a step; kSplit: after adding the chunk sums, ascending.
+template <class T>
+__device__ __forceinline__ void store_items(const TileArguments& p, const Place& at, const Slice& slice,
+                                            const float* tile, const float* received,
+                                            TileOperand<T::kOutput>& operand, int thread, int first) {
+  const EpilogueArguments& e = p.epilogue;
+  const int slice_rows = slice_of<T>(p, at.row, 0).count;
+  for (int item = thread; item < slice.count * T::kItems; item += T::kConsumers) {
+    const int row = item / T::kItems;
+    const int place = item - row * T::kItems;
+    const int token = at.row * T::kTokens + slice.begin + row;
+    const int column = first + place * (T::kPaired ? 4 : 8);
+    if (item != thread) read_ahead<T>(e, token, column, operand);
+    if (column >= e.n) continue;
+    const float* own = tile + (slice.begin + row) * T::kStride + place * 8;
+    float v[8];
     if constexpr (T::kSplit) {
-      const int rows = slice_of<T>(p, at.row, 0).count;
       float part[kDecodeMaxChunks][8];
 #pragma unroll
-      for (int c = 0; c < kDecodeMaxChunks; ++c)
+      for (int c = 0; c < kDecodeMaxChunks; ++c) {
         if (c < p.chunks)
-          load_floats(part[c], c == at.chunk ? own : received + (c * rows + row) * T::kStride);
+          load_floats(part[c],
+                      c == at.chunk ? own : received + (c * slice_rows + row) * T::kStride + place * 8);
+      }
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[i] = part[0][i];
 #pragma unroll
@@ -304,30 +304,13 @@ struct Items {
     } else {
       load_floats(v, own);
     }
-  }
-  __device__ __forceinline__ void store(const float* tile, const float* received, int thread,
-                                        TileOperand<T::kOutput> operand, TileOperand<T::kOutput> next) const {
-    const EpilogueArguments& e = p.epilogue;
-    for (int item = thread; item < slice.count * T::kItems; item += T::kConsumers) {
-      const int row = item / T::kItems;
-      const int place = item - row * T::kItems;
-      const int column = first + place * (T::kPaired ? 4 : 8);
-      TileOperand<T::kOutput> after_next;
-      read(item + 2 * T::kConsumers, after_next);
-      if (column < e.n) {
-        float v[8];
-        sum(v, tile + (slice.begin + row) * T::kStride + place * 8, received + place * 8, row);
-        if constexpr (T::kOutput == MatmulOutput::kResidual) {
-          store_sum(e, token(row), column, operand.words, v);
-        } else {
-          store_rotated(e, token(row), column, operand, v);
-        }
-      }
-      operand = next;
-      next = after_next;
+    if constexpr (T::kOutput == MatmulOutput::kResidual) {
+      store_sum(e, token, column, operand.words, v);
+    } else {
+      store_rotated(e, token, column, operand, v);
     }
   }
-};
+}
 
 // kSwiglu: four columns of two tokens a step.
 template <class T>
@@ -345,8 +328,6 @@ __device__ __forceinline__ void store_gates(const TileArguments& p, const Place&
       row[i] = number / T::kItems;
       place[i] = number - row[i] * T::kItems;
       split_pairs(words[row[i] * (T::kStride / 4) + place[i]], gate + 2 * i, up + 2 * i);
-      if (first + place[i] * 4 >= e.n)
-        gate[2 * i] = gate[2 * i + 1] = 0x3F803F80U;  // outside: not zero, which is slow
     }
     swiglu_eight(gate, up, act);
 #pragma unroll
@@ -420,11 +401,11 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
     wait_for_launch_before();
     int column = at.column * T::kColumns;  // the tile's first; of pairs, of its first halves
     if (T::kPaired) column = producer.box.head * 2 * p.half + producer.box.row;
-    const Items<T> items{p, at, slice, column};
-    TileOperand<T::kOutput> operand, next;
+    TileOperand<T::kOutput> operand;
     if constexpr (T::kOutput != MatmulOutput::kSwiglu) {
-      items.read(thread, operand);
-      items.read(thread + T::kConsumers, next);
+      if (thread < slice.count * T::kItems)
+        read_ahead<T>(p.epilogue, at.row * T::kTokens + slice.begin + thread / T::kItems,
+                      column + thread % T::kItems * (T::kPaired ? 4 : 8), operand);
     }
     float acc[T::kRegisters];
     tile_chain<T>(acc, producer, thread);
@@ -450,7 +431,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
     if constexpr (T::kOutput == MatmulOutput::kSwiglu) {
       store_gates<T>(p, at, tile, slice.count, thread, column);
     } else {
-      items.store(tile, received, thread, operand, next);
+      store_items<T>(p, at, slice, tile, received, operand, thread, column);
     }
     __syncwarp();
   } else if (clustered) {

@@ -69,12 +69,12 @@ void run(const Call& c, const Sharing& sharing) {
 
 void swiglu(const Call& c) {
   if (c.m > 128) return run<DecodeTile<2, 152, MatmulOutput::kSwiglu, false, 1>>(c, {1, 2});
-  run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c, {});
+  run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c, {2, 1});
 }
 
 void residual(const Call& c) {
   if (c.k <= c.forward.chunk) return run<DecodeTile<1, 32, MatmulOutput::kResidual, false, 2>>(c, {});
-  if (c.m > 128) return run<DecodeTile<2, 112, MatmulOutput::kResidual, true, 1>>(c, {});
+  if (c.m > 192) return run<DecodeTile<2, 112, MatmulOutput::kResidual, true, 1>>(c, {});
   if (c.m > 64) return run<DecodeTile<1, 64, MatmulOutput::kResidual, true, 2>>(c, {});
   run<DecodeTile<1, 40, MatmulOutput::kResidual, true, 2>>(c, {});
 }

@@ -43,12 +43,6 @@ __device__ __forceinline__ void wgmma_k_major(float (&d)[kRegisters], uint64_t a
         80, LOCKSTEP_TEN() ", " LOCKSTEP_TEN(1) ", " LOCKSTEP_TEN(2) ", " LOCKSTEP_TEN(3),
         LOCKSTEP_LIST(LOCKSTEP_SIXTEEN(0), LOCKSTEP_SIXTEEN(16), LOCKSTEP_FOUR(32), LOCKSTEP_FOUR(36)), 40,
         41, 42);
-  } else if constexpr (kRegisters == 48) {
-    LOCKSTEP_WGMMA(96,
-                   LOCKSTEP_TEN() ", " LOCKSTEP_TEN(1) ", " LOCKSTEP_TEN(2) ", " LOCKSTEP_TEN(
-                       3) ", %40, %41, %42, %43, %44, %45, %46, %47",
-                   LOCKSTEP_LIST(LOCKSTEP_SIXTEEN(0), LOCKSTEP_SIXTEEN(16), LOCKSTEP_SIXTEEN(32)), 48, 49,
-                   50);
   } else if constexpr (kRegisters == 56) {
     LOCKSTEP_WGMMA(112,
                    LOCKSTEP_TEN() ", " LOCKSTEP_TEN(1) ", " LOCKSTEP_TEN(2) ", " LOCKSTEP_TEN(
@@ -56,13 +50,6 @@ __device__ __forceinline__ void wgmma_k_major(float (&d)[kRegisters], uint64_t a
                    LOCKSTEP_LIST(LOCKSTEP_SIXTEEN(0), LOCKSTEP_SIXTEEN(16), LOCKSTEP_SIXTEEN(32),
                                  LOCKSTEP_FOUR(48), LOCKSTEP_FOUR(52)),
                    56, 57, 58);
-  } else if constexpr (kRegisters == 64) {
-    LOCKSTEP_WGMMA(
-        128,
-        LOCKSTEP_TEN() ", " LOCKSTEP_TEN(1) ", " LOCKSTEP_TEN(2) ", " LOCKSTEP_TEN(3) ", " LOCKSTEP_TEN(
-            4) ", " LOCKSTEP_TEN(5) ", %60, %61, %62, %63",
-        LOCKSTEP_LIST(LOCKSTEP_SIXTEEN(0), LOCKSTEP_SIXTEEN(16), LOCKSTEP_SIXTEEN(32), LOCKSTEP_SIXTEEN(48)),
-        64, 65, 66);
   } else if constexpr (kRegisters == 76) {
     LOCKSTEP_WGMMA(
         152,
