@@ -179,6 +179,7 @@ void write_engine(const rollout::EngineConfig& engine, Writer* out) {
                                                   : std::string("fifo"));
   out->text("prefix-cache", engine.prefix_cache ? "on" : "off");
   out->integer("chunked-prefill-size", engine.chunked_prefill_size);
+  out->integer("decode-steps", engine.decode_steps);
   out->integer("max-total-tokens", engine.max_total_tokens);
 }
 
@@ -188,6 +189,7 @@ void write_machine(const loop::MachineConfig& machine, Writer* out) {
   out->text("device", machine.device.device);
   out->integer("gpu-index", machine.device.index);
   out->integer("gpu-sms", machine.device.sms);
+  out->text("cuda-graphs", machine.device.graphs ? "on" : "off");
 }
 
 void write_trainer(const loop::MachineConfig& machine, Writer* out) {

@@ -139,6 +139,8 @@ std::vector<Option> run_and_machine() {
       int_option({"gpu-index", computes, machine, Role::kFree}, "0", between(0, 1023), "which GPU"),
       int_option({"gpu-sms", computes, machine, Role::kFree}, "0", between(0, 100000),
                  "multiprocessors of the GPU to use; 0: all"),
+      choice_option({"cuda-graphs", computes, machine, Role::kFree}, "on|off", "on",
+                    "replay recorded steps of decoding on the GPU instead of launching them"),
       flag_option({"recompute-activations", runs | kDebugLogits, machine, Role::kFree}, false,
                   "keep only each layer's input for the backward pass: less memory, a third more work"),
       int_option({"max-tokens-per-gpu", runs | kDebugLogits, machine, Role::kFree}, "2048",
@@ -152,6 +154,9 @@ std::vector<Option> run_and_machine() {
                     "one prefill for all samples of a prompt"),
       int_option({"chunked-prefill-size", kSamples, machine, Role::kFree}, "512", between(1, kMaxTokens),
                  "prompt tokens a step at most"),
+      int_option(
+          {"decode-steps", kSamples, machine, Role::kFree}, "0", between(0, 64),
+          "tokens a sequence is given before the scheduler looks again; 0: what the device likes best"),
       int_option({"max-total-tokens", kSamples, machine, Role::kFree}, "0", between(0, 1e12),
                  "tokens in the KV cache; 0: enough for --max-running-requests"),
   };

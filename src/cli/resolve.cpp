@@ -81,7 +81,7 @@ Result<loop::MachineConfig> machine_of(const Values& values) {
   machine.threads = static_cast<int>(values.integer("threads"));
   machine.isa = values.text("isa");
   machine.device = {values.text("device"), static_cast<int>(values.integer("gpu-index")),
-                    static_cast<int>(values.integer("gpu-sms"))};
+                    static_cast<int>(values.integer("gpu-sms")), values.text("cuda-graphs") == "on"};
   if (find_option("max-tokens-per-gpu", command) != nullptr) {
     machine.max_tokens_per_gpu = values.integer("max-tokens-per-gpu");
     machine.recompute_activations = values.flag("recompute-activations");
@@ -92,6 +92,7 @@ Result<loop::MachineConfig> machine_of(const Values& values) {
   LOCKSTEP_RETURN_IF_ERROR(admission_of(values, &engine.admission_shuffle));
   engine.prefix_cache = values.text("prefix-cache") == "on";
   engine.chunked_prefill_size = values.integer("chunked-prefill-size");
+  engine.decode_steps = values.integer("decode-steps");
   engine.max_total_tokens = values.integer("max-total-tokens");
   return machine;
 }

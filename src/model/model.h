@@ -67,10 +67,21 @@ class Decoder {
   virtual void ensure_pages(int64_t count) = 0;
   virtual void clear_page(int32_t page) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;
+  // A hint: pages [0, count) will be needed before long.
+  virtual void reserve_pages(int64_t /*count*/) {}
   // Writes keys and values of the rows, then draws. Errors (kStopped): an attention score out of range.
   virtual Status step(const cpu::Context& context, const DecodeBatch& batch,
                       const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn) = 0;
+  // n steps in a row, each token the input of the next. Every run of the batch is one row, draw i is that of
+  // row i, and pages are there for n positions. drawn: of k steps, k * rows tokens, 1 <= k <= n; k < n where
+  // a later step met an error or a bad logit: asked again from there, it is the first step and is reported.
+  virtual Status steps(const cpu::Context& context, const DecodeBatch& batch, int64_t n,
+                       const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn);
+  // The n that is fastest.
+  virtual int64_t preferred_steps() const { return 1; }
 };
+// The batch of the next step of the same rows.
+void advance(const DrawnToken* drawn, DecodeBatch* batch);
 
 // Whole samples side by side. Between samples there may be rows of padding, which belong to none.
 struct MicroBatch {
@@ -195,6 +206,7 @@ struct DeviceChoice {
   std::string device = "cpu";  // cpu, cuda, or auto: cuda where there is a GPU for the profile and shape
   int index = 0;               // of the GPU
   int sms = 0;                 // multiprocessors to use; 0: all
+  bool graphs = true;          // decode steps as CUDA graphs
 };
 // Errors (kInvalid): cuda was asked for and is not there, or does not fit the profile or the shape.
 Result<std::unique_ptr<Model>> make_model(Profile profile, const ModelConfig& config,

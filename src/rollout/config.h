@@ -24,6 +24,7 @@ struct EngineConfig {
   std::optional<uint64_t> admission_shuffle;  // --admission shuffle:SEED; none: fifo
   bool prefix_cache = true;                   // --prefix-cache: one prefill for the samples of a prompt
   int64_t chunked_prefill_size = 512;         // --chunked-prefill-size: prompt tokens a step at most
+  int64_t decode_steps = 0;      // --decode-steps: without the scheduler; 0: what the decoder prefers
   int64_t max_total_tokens = 0;  // --max-total-tokens: KV pool; 0: enough for max_running_requests
 };
 

@@ -63,6 +63,7 @@ struct Engine::Run {
   const model::ModelConfig& config() const { return engine.model_.config(); }
 
   Status start();
+  int64_t expected_pages() const;
   Status check_request(int64_t index, int64_t longest_new) const;
   void admit();
   void admit_one(int64_t request);
@@ -73,8 +74,9 @@ struct Engine::Run {
   bool ensure_pages(Sequence& sequence, int64_t positions);
   bool attach_prefix(Sequence& sequence);
   void schedule();
-  Status step();
-  Status take(const std::vector<Sequence*>& drawing, const std::vector<model::DrawnToken>& drawn);
+  int64_t plan_steps();
+  Status step(int64_t n);
+  Status take(const std::vector<Sequence*>& drawing, const model::DrawnToken* drawn);
   bool ends(Sequence& sequence, int32_t token, Completion& completion);
 };
 
@@ -96,6 +98,16 @@ Status Engine::Run::check_request(int64_t index, int64_t longest_new) const {
   return check_cache(engine.config_, total);
 }
 
+// Of everything that runs at once, at its longest.
+int64_t Engine::Run::expected_pages() const {
+  size_t longest = 0;
+  for (const Request& request : requests) longest = std::max(longest, request.prompt.size());
+  const int64_t pages = pages_for(static_cast<int64_t>(longest) + settings.sampling.max_new_tokens) + 1;
+  const int64_t all =
+      pages * std::min(static_cast<int64_t>(requests.size()), engine.config_.max_running_requests);
+  return engine.pool_.capacity() > 0 ? std::min(all, engine.pool_.capacity()) : all;
+}
+
 Status Engine::Run::start() {
   const SamplingConfig& s = settings.sampling;
   sampling = {s.temperature, s.top_p, s.top_k, settings.sampleable};
@@ -115,6 +127,7 @@ Status Engine::Run::start() {
     }
   }
   queue.assign(order.begin(), order.end());
+  engine.decoder_->reserve_pages(expected_pages());
   if (s.max_new_tokens == 0) {
     finished = static_cast<int64_t>(queue.size());
     queue.clear();
@@ -310,10 +323,36 @@ bool Engine::Run::ends(Sequence& sequence, int32_t token, Completion& completion
   return false;
 }
 
-// Appends the drawn tokens and ends what is finished.
-Status Engine::Run::take(const std::vector<Sequence*>& drawing, const std::vector<model::DrawnToken>& drawn) {
+// How many steps follow each other before the scheduler is needed: 1, or more where every sequence draws a
+// token, none is waiting, no length ends and the pool has the pages, which are then reserved.
+int64_t Engine::Run::plan_steps() {
+  int64_t n =
+      engine.config_.decode_steps > 0 ? engine.config_.decode_steps : engine.decoder_->preferred_steps();
+  if (!queue.empty()) return 1;
+  for (const auto& sequence : running) {
+    const bool draws = sequence->request >= 0 && sequence->scheduled == 1 &&
+                       sequence->computed + 1 == static_cast<int64_t>(sequence->tokens.size());
+    if (!draws) return 1;
+    const Completion& completion = completions[static_cast<size_t>(sequence->request)];
+    n = std::min(n, settings.sampling.max_new_tokens - static_cast<int64_t>(completion.tokens.size()));
+  }
+  for (; n > 1; n /= 2) {
+    int64_t needed = 0;
+    for (const auto& sequence : running)
+      needed += std::max<int64_t>(
+          0, pages_for(sequence->computed + n) - static_cast<int64_t>(sequence->pages.size()));
+    const int64_t capacity = engine.pool_.capacity();
+    if (capacity > 0 && engine.pool_.used() + needed > capacity) continue;
+    for (const auto& sequence : running) LOCKSTEP_CHECK(ensure_pages(*sequence, sequence->computed + n));
+    return n;
+  }
+  return 1;
+}
+
+// Appends the tokens of one step, of the sequences that have not ended, and ends what is finished.
+Status Engine::Run::take(const std::vector<Sequence*>& drawing, const model::DrawnToken* drawn) {
   for (size_t i = 0; i < drawing.size(); ++i) {
-    if (drawn[i].token < 0) {
+    if (drawing[i]->request >= 0 && drawn[i].token < 0) {
       return stopped(
           "sampling request {} at position {}: a logit is NaN or infinite; the weights have diverged",
           drawing[i]->request, drawing[i]->tokens.size());
@@ -321,10 +360,12 @@ Status Engine::Run::take(const std::vector<Sequence*>& drawing, const std::vecto
   }
   for (size_t i = 0; i < drawing.size(); ++i) {
     Sequence& sequence = *drawing[i];
+    if (sequence.request < 0) continue;
     Completion& completion = completions[static_cast<size_t>(sequence.request)];
     completion.tokens.push_back(drawn[i].token);
     completion.log_probs.push_back(drawn[i].log_prob);
     sequence.tokens.push_back(drawn[i].token);
+    sequence.computed = static_cast<int64_t>(sequence.tokens.size()) - 1;
     ++engine.stats_.generated_tokens;
     if (ends(sequence, drawn[i].token, completion)) {
       release(sequence);
@@ -335,7 +376,7 @@ Status Engine::Run::take(const std::vector<Sequence*>& drawing, const std::vecto
   return ok_status();
 }
 
-Status Engine::Run::step() {
+Status Engine::Run::step(int64_t n) {
   model::DecodeBatch batch;
   std::vector<Sequence*> active, drawing;
   for (auto& entry : running) {
@@ -348,7 +389,8 @@ Status Engine::Run::step() {
       batch.positions.push_back(static_cast<int32_t>(p));
     }
     const auto pages = sequence.pages.begin();
-    batch.runs.push_back({first, sequence.scheduled, sequence.computed, {pages, pages + pages_for(end)}});
+    batch.runs.push_back(
+        {first, sequence.scheduled, sequence.computed, {pages, pages + pages_for(end + n - 1)}});
     active.push_back(&sequence);
     if (sequence.request >= 0 && end == static_cast<int64_t>(sequence.tokens.size())) {
       const Request& request = requests[static_cast<size_t>(sequence.request)];
@@ -360,9 +402,11 @@ Status Engine::Run::step() {
     if (sequence.scheduled > 1 || sequence.request < 0) engine.stats_.prefill_tokens += sequence.scheduled;
   }
   LOCKSTEP_CHECK(!batch.ids.empty(), "the scheduler made no progress");
+  // Rows that all draw: the decoder's short way, whatever n.
+  const bool draws_all = drawing.size() == batch.ids.size();
   std::vector<model::DrawnToken> drawn;
-  LOCKSTEP_RETURN_IF_ERROR(engine.decoder_->step(context, batch, sampling, &drawn));
-  ++engine.stats_.steps;
+  LOCKSTEP_RETURN_IF_ERROR(draws_all ? engine.decoder_->steps(context, batch, n, sampling, &drawn)
+                                     : engine.decoder_->step(context, batch, sampling, &drawn));
   for (Sequence* sequence : active) {
     sequence->computed += sequence->scheduled;
     const bool filled =
@@ -374,7 +418,9 @@ Status Engine::Run::step() {
       sequence->request = -2;
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(take(drawing, drawn));
+  engine.stats_.steps += draws_all ? static_cast<int64_t>(drawn.size() / drawing.size()) : 1;
+  for (size_t first = 0; first < drawn.size(); first += drawing.size())
+    LOCKSTEP_RETURN_IF_ERROR(take(drawing, drawn.data() + first));
   running.erase(
       std::remove_if(running.begin(), running.end(), [](const auto& s) { return s->request == -2; }),
       running.end());
@@ -400,7 +446,7 @@ Result<std::vector<Completion>> Engine::generate(const cpu::Context& context,
   while (run.finished < total && status.ok()) {
     run.admit();
     run.schedule();
-    status = run.step();
+    status = run.step(run.plan_steps());
     if (progress) progress({run.finished, total, stats_.generated_tokens});
   }
   for (auto& sequence : run.running) run.release(*sequence);

@@ -115,6 +115,25 @@ TEST_F(Axes, PreemptionUnderPressure) {
   for (const char* n : {"192", "320", "512"}) expect_same(std::string("pool") + n, {"--max-total-tokens", n});
 }
 
+TEST_F(Axes, StepsWithoutTheScheduler) {
+  for (const char* n : {"1", "2", "5", "64"}) {
+    expect_same(std::string("steps") + n, {"--decode-steps", n});
+    expect_same(std::string("steps_pool") + n, {"--decode-steps", n, "--max-total-tokens", "320"});
+    expect_same(std::string("steps_few") + n, {"--decode-steps", n, "--max-running-requests", "3"});
+  }
+}
+
+// With LOCKSTEP_TEST_DEVICE=cuda; on a CPU they say nothing and are not run.
+TEST_F(Axes, GraphsAndMultiprocessors) {
+  const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
+  if (device == nullptr || std::string(device) != "cuda") GTEST_SKIP() << "for a GPU";
+  for (const char* n : {"1", "8"}) {
+    expect_same(std::string("launches") + n, {"--cuda-graphs", "off", "--decode-steps", n});
+    expect_same(std::string("graphs") + n, {"--cuda-graphs", "on", "--decode-steps", n});
+  }
+  for (const char* n : {"1", "5", "100"}) expect_same(std::string("sms") + n, {"--gpu-sms", n});
+}
+
 TEST_F(Axes, MicroBatches) {
   for (const char* n : {"1", "100", "333", "100000"})
     expect_same(std::string("micro") + n, {"--max-tokens-per-gpu", n});
@@ -134,7 +153,7 @@ TEST_F(Axes, InstructionSets) {
 TEST_F(Axes, EverythingAtOnce) {
   expect_same("all", {"--threads", "3", "--max-running-requests", "7", "--admission", "shuffle:9",
                       "--prefix-cache", "off", "--chunked-prefill-size", "3", "--max-tokens-per-gpu", "77",
-                      "--max-total-tokens", "448", "--isa", "scalar"});
+                      "--max-total-tokens", "448", "--decode-steps", "4", "--isa", "scalar"});
 }
 
 TEST_F(Axes, KilledAtRandomMomentsAndResumed) {

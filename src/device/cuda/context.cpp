@@ -69,6 +69,12 @@ void Context::synchronize() const {
   check(cudaStreamSynchronize(stream_), "waiting for the GPU");
 }
 
+int64_t Context::free_bytes() const {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "reading the GPU's free memory");
+  return static_cast<int64_t>(free);
+}
+
 void* Context::scratch(int64_t bytes) const {
   if (bytes > scratch_bytes_) {
     synchronize();

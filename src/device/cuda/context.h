@@ -42,6 +42,7 @@ class Context {
   int sms() const { return sms_; }
   const DeviceInfo& info() const { return info_; }
   void synchronize() const;  // throws Error
+  int64_t free_bytes() const;
 
   // Device memory for one op's use within a launch sequence, `bytes` at least, 256-byte aligned, contents
   // undefined; the same memory is handed to the next caller, in stream order. Grows by synchronizing: call

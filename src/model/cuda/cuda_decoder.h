@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoder on the GPU: pages of keys and values in one allocation, one step over a batch of rows, tokens drawn
-// on the device.
+// on the device. Steps of one row a sequence are recorded as CUDA graphs and follow each other without the
+// host.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
 #include "model/cuda/cuda_network.h"
+#include "model/cuda/decode_graphs.h"
+#include "model/cuda/decode_inputs.h"
 #include "model/model.h"
 #include "numerics/constants.h"
 
@@ -16,22 +19,20 @@ template <class E>
 class CudaDecoder : public Decoder {
  public:
   using Ops = TensorOps<E>;
-  explicit CudaDecoder(const CudaNetwork<E>& network)
-      : network_(network), device_(network.device()), fault_(2) {
+  CudaDecoder(const CudaNetwork<E>& network, bool graphs)
+      : network_(network), device_(network.device()), use_graphs_(graphs) {
     const ModelConfig& config = network.config();
     layer_elements_ = 2 * config.kv_heads * numerics::kKeyBlock * config.head_size;
     page_elements_ = config.layers * layer_elements_;
   }
 
   void ensure_pages(int64_t count) override {
-    if (count <= pages_) return;
-    const int64_t wanted = std::max(count, std::max<int64_t>(64, pages_ + pages_ / 2));
-    cuda::DeviceBuffer<E> grown(wanted * page_elements_,
-                                "the KV cache; a smaller --max-total-tokens needs less");
-    if (pages_ > 0) cuda::copy_on_device(device_, grown.data(), kv_.data(), pages_ * page_bytes());
-    device_.synchronize();
-    kv_ = std::move(grown);
-    pages_ = wanted;
+    if (count > pages_) grow(std::max(count, std::max<int64_t>(64, pages_ + pages_ / 2)));
+  }
+  // Growing copies, and graphs hold addresses: all at once, but not most of the memory on a mere hint.
+  void reserve_pages(int64_t count) override {
+    const int64_t most = device_.free_bytes() / 4 / page_bytes();
+    if (count > pages_ && most > pages_) grow(std::min(count, most));
   }
   void clear_page(int32_t page) override {
     cuda::fill(device_, kv_.data() + page * page_elements_, 0, page_bytes());
@@ -43,135 +44,195 @@ class CudaDecoder : public Decoder {
 
   Status step(const cpu::Context& /*context*/, const DecodeBatch& in, const ops::SamplingSettings& sampling,
               std::vector<DrawnToken>* drawn) override {
-    const ModelConfig& config = network_.config();
-    const int64_t h = config.hidden;
-    const DeviceRows rows = describe(in);
-    hidden_.ensure(rows.rows * h, "the residual stream");
-    activations_.ensure(config, rows.rows);
-    scratch_.ensure(config, rows.rows);
-    cuda::fill(device_, fault_.data(), 0xFF, fault_.size_bytes());
-    const DevicePages<E> pages{kv_.data(), page_elements_, layer_elements_};
-    E* hidden = hidden_.data();
-    Ops::embedding(device_, network_.at(network_.table().embedding()), rows.ids, rows.rows, h, hidden);
-    for (int64_t layer = 0; layer < config.layers; ++layer)
-      network_.layer_forward(layer, rows, &pages, hidden, hidden, hidden, &activations_, &scratch_,
-                             fault_.data());
+    inputs_.send(device_, in, 0, 0);
     const auto count = static_cast<int64_t>(in.draws.size());
-    drawn->assign(in.draws.size(), {});
-    if (count > 0) draw(rows, count, sampling);
+    ensure(inputs_.rows().rows, count, 1);
+    forward();
+    if (count > 0) {
+      // The rows that draw, gathered.
+      Ops::embedding(device_, hidden_.data(), inputs_.draw_rows(), count, network_.config().hidden,
+                     last_.data());
+      draw(last_.data(), count, sampling);
+    }
     return collect(count, drawn);
   }
 
- private:
-  int64_t page_bytes() const { return page_elements_ * static_cast<int64_t>(sizeof(E)); }
-
-  DeviceRows describe(const DecodeBatch& in) {
+  int64_t preferred_steps() const override { return kSteps; }
+  Status steps(const cpu::Context& /*context*/, const DecodeBatch& in, int64_t n,
+               const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn) override {
     const auto rows = static_cast<int64_t>(in.ids.size());
-    std::vector<int32_t> first, count, position, sequence, chunk, table, draw_rows;
-    std::vector<int32_t> row_sequence(in.ids.size()), keys(in.ids.size(), 0);
-    DeviceRows out;
-    out.rows = rows;
-    out.runs = static_cast<int64_t>(in.runs.size());
-    for (const DecodeRun& run : in.runs)
-      out.max_pages = std::max(out.max_pages, static_cast<int64_t>(run.pages.size()));
-    table.assign(in.runs.size() * static_cast<size_t>(out.max_pages), 0);
-    for (size_t i = 0; i < in.runs.size(); ++i) {
-      const DecodeRun& run = in.runs[i];
-      const bool single = run.rows == 1;
-      first.push_back(static_cast<int32_t>(run.first_row));
-      count.push_back(static_cast<int32_t>(run.rows));
-      position.push_back(static_cast<int32_t>(run.first_position));
-      sequence.push_back(static_cast<int32_t>(i));
-      chunk.push_back(single ? 0 : static_cast<int32_t>(run.rows));
-      for (int64_t r = 0; r < run.rows; ++r)
-        row_sequence[static_cast<size_t>(run.first_row + r)] = static_cast<int32_t>(i);
-      if (single) keys[static_cast<size_t>(run.first_row)] = static_cast<int32_t>(run.first_position + 1);
-      out.singles = out.singles || single;
-      if (!single) out.max_chunk_rows = std::max(out.max_chunk_rows, run.rows);
-      out.max_run_rows = std::max(out.max_run_rows, run.rows);
-      out.max_keys = std::max(out.max_keys, run.first_position + run.rows);
-      std::copy(run.pages.begin(), run.pages.end(),
-                table.begin() + static_cast<std::ptrdiff_t>(i) * out.max_pages);
+    const DecodeGraphs::Key key{padded_rows(rows), padded_pages(in), sampling};
+    inputs_.send(device_, in, key.rows, key.pages);
+    ensure(key.rows, key.rows, n);
+    const auto launches = [&] { one_of_many(key.rows, sampling); };
+    for (int64_t i = 0; i < n; ++i) {
+      if (use_graphs_) {
+        graphs_.run(
+            device_, key, [&] { return memory(); }, launches);
+      } else {
+        launches();
+      }
     }
-    std::vector<ops::VocabularyDraw> draws;
-    for (const DecodeDraw& d : in.draws) {
-      draw_rows.push_back(static_cast<int32_t>(d.row));
-      draws.push_back({d.seed, d.ordinal, d.sample, d.position, static_cast<uint32_t>(d.purpose)});
-    }
-    staging_.clear(device_);
-    const int64_t handles[] = {staging_.add(in.ids), staging_.add(in.positions), staging_.add(first),
-                               staging_.add(count),  staging_.add(position),     staging_.add(sequence),
-                               staging_.add(chunk),  staging_.add(row_sequence), staging_.add(keys),
-                               staging_.add(table),  staging_.add(draw_rows),    staging_.add(draws)};
-    staging_.send(device_);
-    out.ids = staging_.at<int32_t>(handles[0]);
-    out.positions = staging_.at<int32_t>(handles[1]);
-    out.run_first_row = staging_.at<int32_t>(handles[2]);
-    out.run_rows = staging_.at<int32_t>(handles[3]);
-    out.run_position = staging_.at<int32_t>(handles[4]);
-    out.run_sequence = staging_.at<int32_t>(handles[5]);
-    out.chunk_rows = staging_.at<int32_t>(handles[6]);
-    out.row_sequence = staging_.at<int32_t>(handles[7]);
-    out.decode_keys = staging_.at<int32_t>(handles[8]);
-    out.page_table = staging_.at<int32_t>(handles[9]);
-    draw_rows_ = staging_.at<int32_t>(handles[10]);
-    draws_ = staging_.at<ops::VocabularyDraw>(handles[11]);
-    return out;
+    return collect_steps(rows, key.rows, n, drawn);
   }
 
-  void draw(const DeviceRows& /*rows*/, int64_t count, const ops::SamplingSettings& sampling) {
+ private:
+  static constexpr int64_t kSteps = 8;       // without the host; more gain nothing
+  static constexpr int64_t kFaultWords = 2;  // scores; logits
+
+  int64_t page_bytes() const { return page_elements_ * static_cast<int64_t>(sizeof(E)); }
+  static int64_t logits_stride(const ModelConfig& config) { return (config.vocab + 7) / 8 * 8; }
+
+  void grow(int64_t pages) {
+    cuda::DeviceBuffer<E> grown(pages * page_elements_,
+                                "the KV cache; a smaller --max-total-tokens needs less");
+    if (pages_ > 0) cuda::copy_on_device(device_, grown.data(), kv_.data(), pages_ * page_bytes());
+    device_.synchronize();
+    kv_ = std::move(grown);
+    pages_ = pages;
+  }
+
+  // Few sizes, so that few graphs: a sequence that ends leaves padding.
+  static int64_t padded_rows(int64_t rows) {
+    const int64_t unit = rows <= 4 ? 1 : rows <= 64 ? 8 : rows <= 512 ? 16 : 128;
+    return (rows + unit - 1) / unit * unit;
+  }
+  static int64_t padded_pages(const DecodeBatch& in) {
+    constexpr int64_t kUnit = numerics::kAttentionSegment / numerics::kKeyBlock;
+    size_t most = 0;
+    for (const DecodeRun& run : in.runs) most = std::max(most, run.pages.size());
+    return (static_cast<int64_t>(most) + kUnit - 1) / kUnit * kUnit;
+  }
+
+  void ensure(int64_t rows, int64_t draws, int64_t steps) {
+    const ModelConfig& config = network_.config();
+    hidden_.ensure(rows * config.hidden, "the residual stream");
+    activations_.ensure(config, rows);
+    scratch_.ensure(config, rows);
+    last_.ensure(draws * config.hidden, "the residual stream");
+    normed_.ensure(draws * config.hidden, "the residual stream");
+    logits_.ensure(draws * logits_stride(config), "logits");
+    tokens_.ensure(draws, "tokens");
+    log_probs_.ensure(draws, "log-probs");
+    history_.ensure(steps * draws, "tokens");
+    history_faults_.ensure(steps * kFaultWords, "tokens");
+  }
+
+  void forward() {
+    const ModelConfig& config = network_.config();
+    const DeviceRows& rows = inputs_.rows();
+    const DevicePages<E> pages{kv_.data(), page_elements_, layer_elements_};
+    E* hidden = hidden_.data();
+    Ops::embedding(device_, network_.at(network_.table().embedding()), rows.ids, rows.rows, config.hidden,
+                   hidden);
+    for (int64_t layer = 0; layer < config.layers; ++layer)
+      network_.layer_forward(layer, rows, &pages, hidden, hidden, hidden, &activations_, &scratch_,
+                             inputs_.faults());
+  }
+  void draw(const E* hidden, int64_t count, const ops::SamplingSettings& sampling) {
     const ModelConfig& config = network_.config();
     const int64_t h = config.hidden;
-    const int64_t ld = (config.vocab + 7) / 8 * 8;
-    last_.ensure(count * h, "the residual stream");
-    normed_.ensure(count * h, "the residual stream");
-    logits_.ensure(count * ld, "logits");
-    tokens_.ensure(count, "tokens");
-    log_probs_.ensure(count, "log-probs");
-    Ops::embedding(device_, hidden_.data(), draw_rows_, count, h, last_.data());  // gathers rows
-    Ops::norm(device_, last_.data(), network_.at(network_.table().final_norm()), config.rms_eps, count, h,
+    const int64_t ld = logits_stride(config);
+    Ops::norm(device_, hidden, network_.at(network_.table().final_norm()), config.rms_eps, count, h,
               normed_.data(), nullptr);
     Ops::product(device_, normed_.data(), network_.at(network_.table().head()), count, config.vocab, h,
                  logits_.data(), ld);
-    ops::vocabulary_sample_cuda(device_, logits_.data(), ld, count, config.vocab, sampling, draws_,
-                                tokens_.data(), log_probs_.data(), {fault_.data() + 1, 0});
+    ops::vocabulary_sample_cuda(device_, logits_.data(), ld, count, config.vocab, sampling, inputs_.draws(),
+                                tokens_.data(), log_probs_.data(), {inputs_.faults() + 1, 0});
+  }
+  void one_of_many(int64_t rows, const ops::SamplingSettings& sampling) {
+    forward();
+    draw(hidden_.data(), rows, sampling);
+    ops::next_tokens_cuda(device_, tokens_.data(), log_probs_.data(), rows, inputs_.next(),
+                          {inputs_.steps(), history_.data(), history_faults_.data(), inputs_.faults()});
+  }
+  // Every address that one_of_many() passes on and that may change.
+  std::vector<const void*> memory() const {
+    return {kv_.data(),
+            inputs_.rows().ids,
+            inputs_.steps(),
+            hidden_.data(),
+            activations_.inverse_rms1.data(),
+            activations_.qkv.data(),
+            activations_.max_exponent.data(),
+            activations_.inverse_sum.data(),
+            activations_.attention.data(),
+            activations_.h_mid.data(),
+            activations_.inverse_rms2.data(),
+            activations_.gate_up.data(),
+            scratch_.normed.data(),
+            scratch_.act.data(),
+            scratch_.product.data(),
+            normed_.data(),
+            logits_.data(),
+            tokens_.data(),
+            log_probs_.data(),
+            history_.data(),
+            history_faults_.data(),
+            network_.rope().cos,
+            network_.rope().sin,
+            device_.scratch(0)};
+  }
+
+  static Status score_fault(unsigned long long key) {
+    return stopped("layer {}: an attention score is NaN or at least 2^21; the weights have diverged",
+                   key >> kFaultLayerShift);
   }
 
   Status collect(int64_t count, std::vector<DrawnToken>* drawn) {
     std::vector<int32_t> tokens(static_cast<size_t>(count));
     std::vector<float> log_probs(static_cast<size_t>(count));
-    unsigned long long faults[2];
-    if (count > 0) {
-      tokens_.download(device_, tokens.data(), count);
-      log_probs_.download(device_, log_probs.data(), count);
-    }
-    fault_.download(device_, faults, 2);
-    if (faults[0] != cuda::kNoFault) {
-      return stopped("layer {}: an attention score is NaN or at least 2^21; the weights have diverged",
-                     faults[0] >> kFaultLayerShift);
-    }
-    for (int64_t i = 0; i < count; ++i)
-      (*drawn)[static_cast<size_t>(i)] = {tokens[static_cast<size_t>(i)], log_probs[static_cast<size_t>(i)]};
+    unsigned long long faults[kFaultWords];
+    tokens_.download(device_, tokens.data(), count);
+    log_probs_.download(device_, log_probs.data(), count);
+    cuda::copy_to_host(device_, faults, inputs_.faults(), sizeof(faults));
+    if (faults[0] != cuda::kNoFault) return score_fault(faults[0]);
+    drawn->resize(static_cast<size_t>(count));
+    for (size_t i = 0; i < drawn->size(); ++i) (*drawn)[i] = {tokens[i], log_probs[i]};
     if (faults[1] != cuda::kNoFault)
       (*drawn)[static_cast<size_t>(faults[1])] = {};  // the first without a softmax
     return ok_status();
   }
 
+  // Up to the first step in which something went wrong, that step only where it is the first.
+  Status collect_steps(int64_t rows, int64_t padded, int64_t n, std::vector<DrawnToken>* drawn) {
+    std::vector<ops::DrawnRow> history(static_cast<size_t>(n * padded));
+    std::vector<unsigned long long> faults(static_cast<size_t>(n * kFaultWords));
+    history_.download(device_, history.data(), n * padded);
+    history_faults_.download(device_, faults.data(), n * kFaultWords);
+    drawn->clear();
+    for (int64_t step = 0; step < n; ++step) {
+      const unsigned long long* fault = faults.data() + step * kFaultWords;
+      const bool bad_logit = fault[1] < static_cast<unsigned long long>(rows);  // padding may hold anything
+      if (step > 0 && (fault[0] != cuda::kNoFault || bad_logit)) break;
+      if (fault[0] != cuda::kNoFault) return score_fault(fault[0]);
+      for (int64_t r = 0; r < rows; ++r) {
+        const ops::DrawnRow& row = history[static_cast<size_t>(step * padded + r)];
+        drawn->push_back({row.token, row.log_prob});
+      }
+      if (!bad_logit) continue;
+      (*drawn)[static_cast<size_t>(fault[1])] = {};
+      break;
+    }
+    return ok_status();
+  }
+
   const CudaNetwork<E>& network_;
   const cuda::Context& device_;
+  const bool use_graphs_;
   int64_t layer_elements_ = 0;
   int64_t page_elements_ = 0;
   int64_t pages_ = 0;
   cuda::DeviceBuffer<E> kv_;
-  cuda::Staging staging_;
-  const int32_t* draw_rows_ = nullptr;
-  const ops::VocabularyDraw* draws_ = nullptr;
+  DecodeInputs inputs_;
+  DecodeGraphs graphs_;
   DeviceActivations<E> activations_;
   DeviceScratch<E> scratch_;
   cuda::DeviceBuffer<E> hidden_, last_, normed_;
   cuda::DeviceBuffer<float> logits_, log_probs_;
   cuda::DeviceBuffer<int32_t> tokens_;
-  cuda::DeviceBuffer<unsigned long long> fault_;  // scores; logits
+  cuda::DeviceBuffer<ops::DrawnRow> history_;
+  cuda::DeviceBuffer<unsigned long long> history_faults_;
 };
 
 }  // namespace lockstep::model

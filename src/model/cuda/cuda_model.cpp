@@ -16,9 +16,10 @@ class CudaModel : public Model, public DeviceMasters {
  public:
   static constexpr bool kRounded = sizeof(E) == 2;
 
-  CudaModel(const ModelConfig& config, int device, int sms)
+  CudaModel(const ModelConfig& config, const DeviceChoice& choice)
       : Model(config, ParameterTable(config)),
-        device_(device, sms),
+        device_(choice.index, choice.sms),
+        graphs_(choice.graphs),
         network_(device_, this->config(), table()),
         host_masters_(Buffer<float>::zeros(table().arena_size())) {}
 
@@ -69,7 +70,7 @@ class CudaModel : public Model, public DeviceMasters {
     return out;
   }
   std::unique_ptr<Decoder> make_decoder() const override {
-    return std::make_unique<CudaDecoder<E>>(network_);
+    return std::make_unique<CudaDecoder<E>>(network_, graphs_);
   }
   std::unique_ptr<Learner> make_learner(OptimizerState* state, bool recompute) override {
     return std::make_unique<CudaLearner<E>>(&network_, this, state, recompute);
@@ -105,6 +106,7 @@ class CudaModel : public Model, public DeviceMasters {
   }
 
   cuda::Context device_;
+  const bool graphs_;
   CudaNetwork<E> network_;
   cuda::DeviceBuffer<float> masters_;  // bf16, from the first update on
   mutable std::optional<DeviceDigests> weight_digests_;
@@ -148,13 +150,13 @@ Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int devi
                  cuda::runtime_version()};
 }
 
-Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config, int device,
-                                               int sms) {
-  if (const Result<GpuInfo> gpu = cuda_device(profile, config, device); !gpu.ok())
+Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config,
+                                               const DeviceChoice& choice) {
+  if (const Result<GpuInfo> gpu = cuda_device(profile, config, choice.index); !gpu.ok())
     return invalid("--device cuda: {}; use --device cpu", gpu.status().message());
   if (profile == Profile::kFp32)
-    return std::unique_ptr<Model>(std::make_unique<CudaModel<float>>(config, device, sms));
-  return std::unique_ptr<Model>(std::make_unique<CudaModel<Bf16>>(config, device, sms));
+    return std::unique_ptr<Model>(std::make_unique<CudaModel<float>>(config, choice));
+  return std::unique_ptr<Model>(std::make_unique<CudaModel<Bf16>>(config, choice));
 }
 
 }  // namespace lockstep::model

@@ -14,9 +14,9 @@ namespace lockstep::model {
 // fit the profile.
 Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int device);
 
-// On GPU `device`, masters zero. Errors (kInvalid): no such GPU; the GPU or the shape does not fit the
-// profile. sms: multiprocessors to use, 0 for all; changes no bit.
-Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config, int device,
-                                               int sms);
+// On GPU `choice.index`, masters zero. Errors (kInvalid): no such GPU; the GPU or the shape does not fit the
+// profile.
+Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config,
+                                               const DeviceChoice& choice);
 
 }  // namespace lockstep::model

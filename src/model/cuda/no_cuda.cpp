@@ -9,7 +9,7 @@ Result<GpuInfo> cuda_device(Profile /*profile*/, const ModelConfig& /*config*/, 
 }
 
 Result<std::unique_ptr<Model>> make_cuda_model(Profile /*profile*/, const ModelConfig& /*config*/,
-                                               int /*device*/, int /*sms*/) {
+                                               const DeviceChoice& /*choice*/) {
   return invalid(
       "--device cuda: this program was built without a CUDA toolkit; build it where nvcc is, or use --device "
       "cpu");

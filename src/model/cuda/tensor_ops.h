@@ -261,11 +261,18 @@ struct TensorOps<Bf16> {
                               layer * pages.layer_stride + pages.layer_stride / 2,
                               rows.page_table,
                               rows.max_pages};
-    ops::write_kv_pages_bf16_cuda(c, config.attention_shape(), qkv + q, qkv + q + config.kv_size(), ld,
-                                  rows.rows, rows.row_sequence, rows.positions, kv);
+    // Single rows alone take their keys and values with them.
+    ops::FreshKeysCuda fresh;
+    if (rows.max_chunk_rows == 0) {
+      fresh = {qkv + q, qkv + q + config.kv_size(), ld};
+    } else {
+      ops::write_kv_pages_bf16_cuda(c, config.attention_shape(), qkv + q, qkv + q + config.kv_size(), ld,
+                                    rows.rows, rows.row_sequence, rows.positions, kv);
+    }
     if (rows.singles)
       ops::attention_decode_bf16_cuda(c, config.attention_shape(), qkv, ld, rows.rows, rows.row_sequence,
-                                      rows.decode_keys, rows.max_keys, kv, out, q, fault);
+                                      rows.decode_keys, rows.max_keys, kv, out, q, fault,
+                                      numerics::kAttentionSegment, fresh);
     if (rows.max_chunk_rows > 0) {
       const ops::AttentionRunsCuda runs{rows.run_first_row, rows.chunk_rows, rows.run_position,
                                         rows.run_sequence,  rows.runs,       rows.max_chunk_rows,

@@ -74,13 +74,23 @@ void attention_prefill_bf16_cuda(const cuda::Context& context, const AttentionSh
                                  const KvPagesCuda& pages, numerics::Bf16* out, int64_t ldo,
                                  const cuda::Fault& fault, int64_t segment = numerics::kAttentionSegment);
 
+// Keys and values that the pages do not hold yet: row i of k and v (row stride ld) is position keys[i] - 1 of
+// sequence[i], which no other row has. Head sizes and strides multiples of 8, 16-byte aligned.
+struct FreshKeysCuda {
+  const numerics::Bf16* k = nullptr;  // null: the pages hold all
+  const numerics::Bf16* v = nullptr;
+  int64_t ld = 0;
+};
 // One query a row: row i of q sees the first keys[i] keys of sequence[i]; keys[i] = 0: the row is skipped.
-// max_keys bounds keys[i]. Scratch: attention_decode_bf16_scratch() bytes.
+// max_keys bounds keys[i]. Scratch: attention_decode_bf16_scratch() bytes. Fresh keys and values are put into
+// the pages; everything else but q is then read early (launch_early.h): no launch may write it that can still
+// run when the one ahead on the stream begins.
 void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionShape& shape,
                                 const numerics::Bf16* q, int64_t ldq, int64_t rows, const int32_t* sequence,
                                 const int32_t* keys, int64_t max_keys, const KvPagesCuda& pages,
                                 numerics::Bf16* out, int64_t ldo, const cuda::Fault& fault,
-                                int64_t segment = numerics::kAttentionSegment);
+                                int64_t segment = numerics::kAttentionSegment,
+                                const FreshKeysCuda& fresh = {});
 int64_t attention_decode_bf16_scratch(const AttentionShape& shape, int64_t rows, int64_t max_keys,
                                       int64_t segment = numerics::kAttentionSegment);
 

@@ -340,6 +340,58 @@ void expect_rollout(const Context& context, const Batch& batch, const std::vecto
   EXPECT_EQ(faults.value(), cuda::kNoFault);
 }
 
+// Token by token: what the pages hold was put there by the steps before, each with its fresh key.
+void expect_tokens(const Context& context, const Batch& batch,
+                   int64_t segment = numerics::kAttentionSegment) {
+  const DeviceBuffer<Bf16> qkv = on_device(context, batch.qkv);
+  const Pages cache(context, batch, 6);
+  DeviceBuffer<Bf16> out = poisoned_on_device<Bf16>(context, batch.total * batch.width());
+  Faults faults(context);
+  const Bf16* k = qkv.data() + batch.width();
+  const FreshKeysCuda fresh{k, k + batch.shape.kv_heads * batch.shape.head_size, batch.ld};
+  for (int32_t position = 0; position < batch.max_rows(); ++position) {
+    std::vector<int32_t> sequence(batch.total, -1), keys(batch.total, 0);
+    for (size_t i = 0; i < batch.begin.size(); ++i) {
+      if (position >= batch.rows[i]) continue;
+      sequence[batch.begin[i] + position] = static_cast<int32_t>(i);
+      keys[batch.begin[i] + position] = position + 1;
+    }
+    const DeviceBuffer<int32_t> s = on_device(context, sequence), n = on_device(context, keys);
+    attention_decode_bf16_cuda(context, batch.shape, qkv.data(), batch.ld, batch.total, s.data(), n.data(),
+                               batch.max_rows(), cache.pages, out.data(), batch.width(), faults.fault(),
+                               segment, fresh);
+  }
+  std::vector<Bf16> want = batch.out;
+  for (size_t i = 0; i < batch.begin.size(); ++i) {
+    const int64_t end = batch.begin[i] + batch.rows[i];
+    std::fill(want.begin() + end * batch.width(), want.begin() + (end + 15) / 16 * 16 * batch.width(),
+              kPoison);
+  }
+  EXPECT_TRUE(same_bits(want.data(), from_device(context, out).data(), out.size(), batch.width()));
+  EXPECT_EQ(faults.value(), cuda::kNoFault);
+}
+
+TEST(AttentionBf16Cuda, TokenByToken) {
+  LOCKSTEP_NEEDS_HOPPER();
+  for (const int sms : {0, 2}) {
+    const Context context(0, sms);
+    for (const AttentionShape& shape : kSmallShapes) {
+      if (shape.head_size % 8 != 0) continue;
+      SCOPED_TRACE(name_of(shape));
+      Batch batch(shape, {1, 17, 64, 65, 130}, 26, 2.0F);
+      batch.forward_ref();
+      expect_tokens(context, batch);
+    }
+  }
+  const Context context(0);
+  Batch batch({7, 1, 64}, {1030, 530}, 27, 2.0F);
+  batch.forward_ref();
+  expect_tokens(context, batch);
+  Batch whole({1, 1, 128}, {700}, 28, 2.0F);
+  whole.forward_ref(0);
+  expect_tokens(context, whole, 0);
+}
+
 TEST(AttentionBf16Cuda, RolloutEqualsTheWholeSequence) {
   LOCKSTEP_NEEDS_HOPPER();
   Context context(0);

@@ -4,7 +4,9 @@
 // their weights by the running maximum, then the chains of o, each warp for its columns.
 #include <algorithm>
 
+#include "core/check.h"
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/attention/attention_bf16_cuda.h"
 #include "ops/attention/attention_bf16_tiles.cuh"
 #include "ops/attention/attention_scale.h"
@@ -13,8 +15,7 @@ namespace lockstep::ops {
 namespace attention {
 namespace {
 
-constexpr int kDecodeThreads = 128;
-constexpr int kDecodeWarps = kDecodeThreads / 32;
+constexpr int kValueWarps = 4;   // that compute o
 constexpr int kRoundBlocks = 8;  // of keys whose scores are in shared memory together
 constexpr int kValueTiles = 4;   // of values in shared memory, a ring
 
@@ -23,6 +24,7 @@ struct DecodeArguments {
   const Bf16* q;
   const int32_t* sequence;
   const int32_t* keys;
+  FreshKeysCuda fresh;
   Bf16* out;
   float* partial;  // [row][head][segment][2 + d]: M, l, o
   int64_t ldq, ldo;
@@ -32,11 +34,12 @@ struct DecodeArguments {
   cuda::Fault fault;
 };
 
-// Columns 4c .. 4c + 3 of a group of 16: the two halves of an operand (the order in a group is free).
+// Columns 4c .. 4c + 3 of a group of 16: the two halves of an operand (the order in a group is free). From
+// the L2: what another launch wrote lately may be stale in the L1 before wait_for_launch_before().
 __device__ __forceinline__ uint2 load_four(const Bf16* row, int column, int d, bool there, bool vector) {
   uint2 both = {0U, 0U};
   if (!there || column >= d) return both;
-  if (vector) return *reinterpret_cast<const uint2*>(row + column);
+  if (vector) return __ldcg(reinterpret_cast<const uint2*>(row + column));
   both.x = row[column] | static_cast<uint32_t>(row[column + 1]) << 16;  // d is even
   if (column + 2 < d) both.y = row[column + 2] | static_cast<uint32_t>(row[column + 3]) << 16;
   return both;
@@ -51,15 +54,21 @@ __device__ __forceinline__ void mma_small(float (&acc)[4], const uint32_t (&a)[4
 }
 
 // kWide: more than 8 query heads, rows 8 .. 15 of the small products are used. Each of the three parts of a
-// round keeps M of its heads itself.
-template <int kPanels, bool kWide>
-__global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
+// round keeps M of its heads itself. kWarps: 4, or 8 where there are few thread blocks. Where there are fresh
+// keys, all but those is read while the launch before still runs.
+template <int kPanels, bool kWide, bool kVector, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kPanels == 1 && kWarps == 4 ? 4 : 1)
     decode_kernel(const DecodeArguments a) {
+  constexpr int kThreads = kWarps * 32;
   constexpr int kHalves = kWide ? 2 : 1;
   constexpr int kHeads = 8 * kHalves;
   constexpr int kSteps = 4 * kPanels;
   constexpr int kTileBytes = kPanels * kPanelBytes;
+  constexpr int kSumFirst = kWarps == kValueWarps ? 0 : kValueWarps * 32;  // first thread of the sums
+  // Tiles of 8 keys that are loaded together; more would take registers from other thread blocks.
+  constexpr int kAtOnce = kWarps == kValueWarps && kPanels == 1 ? 4 : 8 / kPanels;
   extern __shared__ __align__(1024) char memory[];
+  if (!kVector || a.fresh.k == nullptr) cuda::wait_for_launch_before();
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int lane = thread % 32;
@@ -70,14 +79,22 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
   const int first_in_group = static_cast<int>(blockIdx.y) % a.head_tiles * kHeads;
   const int head0 = kv_head * group + first_in_group;
   const int there = min(kHeads, group - first_in_group);
-  const int keys = a.keys[row];
+  const int keys = __ldcg(a.keys + row);
+  const int sequence = __ldcg(a.sequence + row);
   const int segment_keys = a.segment_blocks * kRows;
   const int first_key = segment * segment_keys;
-  if (first_key >= keys) return;
+  if (first_key >= keys) {
+    cuda::wait_for_launch_before();
+    return;
+  }
   const int end_key = min(keys, first_key + segment_keys);
   const bool alone = keys <= segment_keys;
-  const int32_t* table = a.pages.table + a.sequence[row] * a.pages.max_pages;
-  const Bf16* base = a.pages.base + static_cast<int64_t>(kv_head) * kRows * a.d;
+  const int32_t* table = a.pages.table + sequence * a.pages.max_pages;
+  Bf16* base = a.pages.base + static_cast<int64_t>(kv_head) * kRows * a.d;
+  // The position whose key and value are not in the pages yet, and where they are.
+  const int fresh = a.fresh.k != nullptr ? keys - 1 : -1;
+  const Bf16* fresh_k = a.fresh.k + row * a.fresh.ld + kv_head * a.d;
+  const Bf16* fresh_v = a.fresh.v + row * a.fresh.ld + kv_head * a.d;
 
   const int width = a.round_blocks * kRows;
   const int stride = width + 4;
@@ -86,6 +103,70 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
   float* maxima = scores + kHeads * stride;  // [kHeads][8]: largest n of a block
   float* sum = maxima + kHeads * 8;          // [kHeads]: l
   float* last = sum + kHeads;                // [kHeads]: M
+
+  // A round: the keys from key0 on; lane i of each warp holds the page of block i.
+  int key0 = first_key;
+  int round_keys = 0;
+  int blocks = 0;
+  int32_t page = 0;
+  const auto start_round = [&] {
+    round_keys = min(width, end_key - key0);
+    blocks = (round_keys + kRows - 1) / kRows;
+    page = lane < blocks ? __ldcg(table + key0 / kRows + lane) : 0;
+  };
+  const auto page_of = [&](int block) {
+    return base + __shfl_sync(0xFFFFFFFFU, page, block) * a.pages.page_stride;
+  };
+  const auto is_fresh = [&](int block) { return fresh >= 0 && (fresh - key0) / kRows == block; };
+  const auto load_values = [&](int block) {
+    const Bf16* v = page_of(block) + a.pages.v_offset;
+    char* tile = values + block % kValueTiles * kTileBytes;
+    if constexpr (kVector) {
+      constexpr int kChunks = 8 * kPanels;
+      constexpr int kStep = kThreads / kChunks;  // rows at a time
+      const int chunk = thread % kChunks;
+      const uint32_t to = shared_address(tile) + chunk / 8 * kPanelBytes;
+#pragma unroll
+      for (int i = 0; i < kRows / kStep; ++i) {
+        const int r = thread / kChunks + i * kStep;
+        const int key = block * kRows + r;
+        const Bf16* from = key0 + key == fresh ? fresh_v : v + r * a.d;
+        copy_16(to + r * 128 + ((chunk % 8 ^ (r & 7)) << 4), from + chunk * 8,
+                chunk * 8 < a.d && key < round_keys);
+      }
+    } else {
+      load_tile<kPanels, kThreads>(tile, v, a.d, 0, round_keys - block * kRows, a.d, a.vector, thread);
+    }
+  };
+  uint2 operand[kAtOnce][kSteps];  // keys
+  const auto load_keys = [&](int block, int tile) {
+    const Bf16* k = page_of(block) + a.pages.k_offset;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int key = 8 * (tile + i) + lane / 4;
+      const Bf16* from = key0 + block * kRows + key == fresh ? fresh_k : k + key * a.d;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+        operand[i][step] = load_four(from, 16 * step + 4 * (lane % 4), a.d, block * kRows + key < round_keys,
+                                     kVector || a.vector);
+    }
+  };
+
+  start_round();
+  bool keys_there = false;
+  if constexpr (kVector) {
+    keys_there = warp < blocks && !is_fresh(warp);
+    if (keys_there) load_keys(warp, 0);
+    for (int block = 0; block < min(kValueTiles, blocks); ++block) {
+      if (!is_fresh(block)) load_values(block);
+    }
+    cuda::wait_for_launch_before();
+  }
+  cuda::let_next_launch_start();
+  for (int block = 0; block < kValueTiles; ++block) {
+    if (block < blocks && (!kVector || is_fresh(block))) load_values(block);
+    if (block % 2 == 1) copy_commit();
+  }
 
   // Rows of q as operands.
   uint32_t q[kSteps][4];
@@ -100,10 +181,21 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
       q[step][half + 2] = both.y;
     }
   }
-  float weight_m[kHalves];  // of head thread / 16 + 8 * half
+  // The fresh row goes into its page for the steps to come.
+  if (kVector && fresh >= first_key && fresh < end_key && first_in_group == 0 && thread < a.d / 4) {
+    const int column = thread % (a.d / 8) * 8;
+    const bool is_value = thread >= a.d / 8;
+    Bf16* to = base + __ldcg(table + fresh / kRows) * a.pages.page_stride + fresh % kRows * a.d + column;
+    *reinterpret_cast<uint4*>(to + (is_value ? a.pages.v_offset : a.pages.k_offset)) =
+        __ldcg(reinterpret_cast<const uint4*>((is_value ? fresh_v : fresh_k) + column));
+  }
+  constexpr int kHeadThreads = kThreads / 8;  // a head's, for the weights
+  const int sum_thread = thread - kSumFirst;  // 8h + i: lane i of head h
+  const bool sums = sum_thread >= 0 && sum_thread < 8 * kHeads;
+  float weight_m[kHalves];  // of head thread / kHeadThreads + 8 * half
   float value_m[kHalves];   // of head lane / 4 + 8 * half
   float lane_m = kUndefined;
-  float lane_sum = 0.0F;  // thread 8h + i: lane i of head h
+  float lane_sum = 0.0F;
   float o[kPanels][2][4];
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) weight_m[half] = value_m[half] = kUndefined;
@@ -111,36 +203,19 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
   for (int i = 0; i < kPanels * 8; ++i) o[i / 8][i / 4 % 2][i % 4] = 0.0F;
   bool bad = false;
 
-  for (int key0 = first_key; key0 < end_key; key0 += width) {
-    const int round_keys = min(width, end_key - key0);
-    const int blocks = (round_keys + kRows - 1) / kRows;
-    const auto load_values = [&](int pair) {  // blocks 2 * pair and the next, if there are
-      for (int block = 2 * pair; block < min(2 * pair + 2, blocks); ++block) {
-        const Bf16* v = base + table[key0 / kRows + block] * a.pages.page_stride + a.pages.v_offset;
-        load_tile<kPanels, kDecodeThreads>(values + block % kValueTiles * kTileBytes, v, a.d, 0,
-                                           round_keys - block * kRows, a.d, a.vector, thread);
-      }
-      copy_commit();
-    };
-    load_values(0);
-    load_values(1);
+  for (;;) {
     // Scores: a warp a block, 8 keys a product.
-    for (int block = warp; block < blocks; block += kDecodeWarps) {
-      const Bf16* k = base + table[key0 / kRows + block] * a.pages.page_stride + a.pages.k_offset;
+    for (int block = warp; block < blocks; block += kWarps) {
       const bool full = (block + 1) * kRows <= round_keys;
       float top[2] = {-INFINITY, -INFINITY};
       float least = INFINITY;
-#pragma unroll(kPanels == 1 ? 8 : 2)
-      for (int tile = 0; tile < 8; ++tile) {
-        const int key = 8 * tile + lane / 4;
-        uint2 operand[kSteps];
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step)
-          operand[step] = load_four(k + static_cast<int64_t>(key) * a.d, 16 * step + 4 * (lane % 4), a.d,
-                                    block * kRows + key < round_keys, a.vector);
+      for (int tile = 0; tile < 8; ++tile) {
+        if (tile == 0 ? !keys_there : tile % kAtOnce == 0) load_keys(block, tile);
         float dots[4] = {0.0F, 0.0F, 0.0F, 0.0F};
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) mma_small(dots, q[step], operand[step].x, operand[step].y);
+        for (int step = 0; step < kSteps; ++step)
+          mma_small(dots, q[step], operand[tile % kAtOnce][step].x, operand[tile % kAtOnce][step].y);
         const int column = block * kRows + 8 * tile + 2 * (lane % 4);
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
@@ -160,6 +235,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
           }
         }
       }
+      keys_there = false;
       bad = bad | !(least > -numerics::kMaxScore);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
@@ -169,18 +245,18 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
       }
     }
     __syncthreads();
-    // Weights: 16 threads a head.
+    // Weights.
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const int head = thread / 16 + 8 * half;
+      const int head = thread / kHeadThreads + 8 * half;
       float m = weight_m[half];
       for (int block = 0; block < blocks; ++block) {
         m = fmaxf(m, maxima[head * 8 + block]);
         const uint32_t bits = (127U << 23) - exponent_bits(m);
         const float lowest = numerics::kRoundEvenMagic + (m + kFloor);  // exact
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = block * kRows + thread % 16 + 16 * i;
+        for (int i = 0; i < kRows / kHeadThreads; ++i) {
+          const int key = block * kRows + thread % kHeadThreads + kHeadThreads * i;
           const float s = scores[head * stride + key];
           const float t = shifted(s);
           const float x = weight(s, t, bits);
@@ -192,14 +268,14 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
     }
     __syncthreads();
     // Lanes of the sum.
-    if (thread < 8 * kHeads) {
-      const int head = thread / 8;
+    if (sums) {
+      const int head = sum_thread / 8;
       for (int block = 0; block < blocks; ++block) {
         const float to = fmaxf(lane_m, maxima[head * 8 + block]);
         bad = bad | (lane_sum != lane_sum);  // a NaN of any score
         lane_sum = Lowering(lane_m - to)(lane_sum);
         lane_m = to;
-        const float* p = scores + head * stride + block * kRows + thread % 8;
+        const float* p = scores + head * stride + block * kRows + sum_thread % 8;
 #pragma unroll
         for (int i = 0; i < 8; ++i) lane_sum = lane_sum + p[8 * i];
       }
@@ -208,7 +284,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
     for (int pair = 0; 2 * pair < blocks; ++pair) {
       copy_wait<1>();
       __syncthreads();
-      for (int block = 2 * pair; block < min(2 * pair + 2, blocks); ++block) {
+      for (int block = 2 * pair; block < (warp < kValueWarps ? min(2 * pair + 2, blocks) : 0); ++block) {
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
           const float to = fmaxf(value_m[half], maxima[(lane / 4 + 8 * half) * 8 + block]);
@@ -248,25 +324,33 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
         }
       }
       __syncthreads();
-      load_values(pair + 2);
+      for (int block = 2 * pair + 4; block < min(2 * pair + 6, blocks); ++block) load_values(block);
+      copy_commit();
+    }
+    key0 += width;
+    if (key0 >= end_key) break;
+    start_round();
+    for (int block = 0; block < kValueTiles; ++block) {
+      if (block < blocks) load_values(block);
+      if (block % 2 == 1) copy_commit();
     }
   }
 
   if (bad | (lane_sum != lane_sum)) cuda::report(a.fault, static_cast<unsigned long long>(row));
-  if (thread < 8 * kHeads) {
+  if (sums) {
     float l = lane_sum;
 #pragma unroll
     for (int step = 1; step < 8; step *= 2) l = l + __shfl_xor_sync(0xFFFFFFFFU, l, step);
-    if (thread % 8 == 0) {
-      sum[thread / 8] = l;
-      last[thread / 8] = lane_m;
+    if (sum_thread % 8 == 0) {
+      sum[sum_thread / 8] = l;
+      last[sum_thread / 8] = lane_m;
     }
   }
   __syncthreads();
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
     const int head = lane / 4 + 8 * half;
-    if (head >= there) continue;
+    if (head >= there || warp >= kValueWarps) continue;
     float* partial =
         a.partial +
         ((static_cast<int64_t>(row) * a.heads + head0 + head) * a.max_segments + segment) * (2 + a.d);
@@ -293,6 +377,8 @@ __global__ void __launch_bounds__(kDecodeThreads, kPanels == 1 ? 4 : 1)
 
 // Segments ascending, a thread a column; rows of one segment are done.
 __global__ void __launch_bounds__(256) merge_kernel(const DecodeArguments a) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int row = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
   const int column = static_cast<int>(threadIdx.x);
@@ -330,6 +416,8 @@ struct WriteArguments {
 // `T`: what a thread moves, 16 bytes or 1 element.
 template <typename T>
 __global__ void __launch_bounds__(256) write_kernel(const WriteArguments a) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   constexpr int kElements = sizeof(T) / sizeof(Bf16);
   const int64_t item = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (item >= a.items) return;
@@ -354,27 +442,35 @@ bool aligned(const KvPagesCuda& pages) {
          aligned(pages.base);
 }
 
-template <int kPanels, bool kWide>
-void launch_decode(const cuda::Context& context, DecodeArguments a, int64_t rows) {
+template <int kPanels, bool kWide, bool kVector, int kWarps>
+void launch_decode(const cuda::Context& context, const DecodeArguments& a, dim3 grid) {
   constexpr int kHeads = kWide ? 16 : 8;
-  a.round_blocks = std::min(a.segment_blocks, kRoundBlocks);
-  const int width = a.round_blocks * kRows;
-  const int bytes = kValueTiles * kPanels * kPanelBytes + kHeads * (width + 4 + 10) * 4;
-  a.head_tiles = (a.heads / a.kv_heads + kHeads - 1) / kHeads;
-  auto* kernel = decode_kernel<kPanels, kWide>;
+  const int bytes = kValueTiles * kPanels * kPanelBytes + kHeads * (a.round_blocks * kRows + 4 + 10) * 4;
+  auto* kernel = decode_kernel<kPanels, kWide, kVector, kWarps>;
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
               "shared memory of attention");
+  cuda::launch_early(context, "attention decode, bf16", kernel, grid, kWarps * 32, static_cast<size_t>(bytes),
+                     a);
+}
+
+template <int kPanels, bool kWide>
+void decode(const cuda::Context& context, DecodeArguments a, int64_t rows) {
+  a.round_blocks = std::min(a.segment_blocks, kRoundBlocks);
+  constexpr int kHeads = kWide ? 16 : 8;
+  a.head_tiles = (a.heads / a.kv_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(a.kv_heads * a.head_tiles),
                   static_cast<unsigned>(a.max_segments));
-  kernel<<<grid, kDecodeThreads, bytes, context.stream()>>>(a);
-  cuda::check_launch("attention decode, bf16");
+  const bool few = rows * a.kv_heads * a.head_tiles <= context.sms();
+  if (!a.vector) return launch_decode<kPanels, kWide, false, 4>(context, a, grid);
+  if (few) return launch_decode<kPanels, kWide, true, 8>(context, a, grid);
+  launch_decode<kPanels, kWide, true, 4>(context, a, grid);
 }
 
 template <bool kWide>
 void decode(const cuda::Context& context, const DecodeArguments& a, int64_t rows) {
-  if (a.d <= 64) return launch_decode<1, kWide>(context, a, rows);
-  if (a.d <= 128) return launch_decode<2, kWide>(context, a, rows);
-  launch_decode<4, kWide>(context, a, rows);
+  if (a.d <= 64) return decode<1, kWide>(context, a, rows);
+  if (a.d <= 128) return decode<2, kWide>(context, a, rows);
+  decode<4, kWide>(context, a, rows);
 }
 
 // Blocks of a segment as the kernel counts them: no more than there are.
@@ -396,12 +492,13 @@ void write_kv_pages_bf16_cuda(const cuda::Context& context, const AttentionShape
   if (a.d % 8 == 0 && ld % 8 == 0 && attention::aligned(k) && attention::aligned(v) &&
       attention::aligned(pages)) {
     a.items = rows * (a.width / 8);
-    attention::write_kernel<uint4><<<cuda::blocks_for(a.items, 256), 256, 0, context.stream()>>>(a);
+    cuda::launch_early(context, "keys and values into pages, bf16", attention::write_kernel<uint4>,
+                       cuda::blocks_for(a.items, 256), 256, 0, a);
   } else {
     a.items = rows * a.width;
-    attention::write_kernel<numerics::Bf16><<<cuda::blocks_for(a.items, 256), 256, 0, context.stream()>>>(a);
+    cuda::launch_early(context, "keys and values into pages, bf16", attention::write_kernel<numerics::Bf16>,
+                       cuda::blocks_for(a.items, 256), 256, 0, a);
   }
-  cuda::check_launch("keys and values into pages, bf16");
 }
 
 int64_t attention_decode_bf16_scratch(const AttentionShape& shape, int64_t rows, int64_t max_keys,
@@ -415,7 +512,8 @@ int64_t attention_decode_bf16_scratch(const AttentionShape& shape, int64_t rows,
 void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionShape& shape,
                                 const numerics::Bf16* q, int64_t ldq, int64_t rows, const int32_t* sequence,
                                 const int32_t* keys, int64_t max_keys, const KvPagesCuda& pages,
-                                numerics::Bf16* out, int64_t ldo, const cuda::Fault& fault, int64_t segment) {
+                                numerics::Bf16* out, int64_t ldo, const cuda::Fault& fault, int64_t segment,
+                                const FreshKeysCuda& fresh) {
   if (rows == 0 || max_keys == 0) return;
   attention::DecodeArguments a{};
   a.pages = pages;
@@ -434,6 +532,11 @@ void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionSha
   a.scale = attention_score_scale(shape.head_size);
   a.vector = a.d % 8 == 0 && ldq % 8 == 0 && attention::aligned(q) && attention::aligned(pages);
   a.fault = fault;
+  a.fresh = fresh;
+  if (fresh.k != nullptr) {
+    LOCKSTEP_CHECK(a.vector && fresh.ld % 8 == 0 && attention::aligned(fresh.k) &&
+                   attention::aligned(fresh.v));
+  }
   if (a.max_segments > 1)
     a.partial =
         static_cast<float*>(context.scratch(attention_decode_bf16_scratch(shape, rows, max_keys, segment)));
@@ -444,8 +547,7 @@ void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionSha
   }
   if (a.max_segments > 1) {
     const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(a.heads));
-    attention::merge_kernel<<<grid, 256, 0, context.stream()>>>(a);
-    cuda::check_launch("attention decode, bf16: merge");
+    cuda::launch_early(context, "attention decode, bf16: merge", attention::merge_kernel, grid, 256, 0, a);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp a row.
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "numerics/element.cuh"
 #include "numerics/fixed_point.h"
 #include "ops/embedding/embedding_cuda.h"
@@ -19,8 +20,9 @@ inline constexpr int kCount = static_cast<int>(16 / sizeof(T));  // elements of 
 
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kThreads)
-    gather_rows(const T* __restrict__ table, const int32_t* __restrict__ ids, int64_t rows, int h,
-                T* __restrict__ out) {
+    gather_rows(const T* table, const int32_t* ids, int64_t rows, int h, T* __restrict__ out) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + (threadIdx.x >> 5);
   if (row >= rows) return;
   const int64_t id = ids[row];
@@ -64,9 +66,8 @@ void forward(const cuda::Context& context, const T* table, const int32_t* ids, i
   if (rows == 0) return;
   const bool aligned = numerics::packs_fit<kCount<T>>(table, h) && numerics::packs_fit<kCount<T>>(out, h);
   const auto kernel = aligned ? gather_rows<T, true> : gather_rows<T, false>;
-  kernel<<<cuda::blocks_for(rows, kRowsPerBlock), kThreads, 0, context.stream()>>>(table, ids, rows,
-                                                                                   static_cast<int>(h), out);
-  cuda::check_launch("embedding forward");
+  cuda::launch_early(context, "embedding forward", kernel, cuda::blocks_for(rows, kRowsPerBlock), kThreads, 0,
+                     table, ids, rows, static_cast<int>(h), out);
 }
 
 template <typename T>

@@ -2,6 +2,7 @@
 // A warp a row: thread t holds lanes 4t .. 4t+3 of the row's sum. Rows up to 128 * kChunks elements stay in
 // registers between the sum and its use; longer ones are read twice (kChunks 0).
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "numerics/element.cuh"
 #include "numerics/row_fold.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
@@ -39,8 +40,10 @@ __device__ __forceinline__ void scale_quad(const Pack<T, 4>& x, float r, const T
 
 template <typename T, bool kAligned, int kChunks>
 __global__ void __launch_bounds__(kThreads)
-    rms_norm_forward(const T* __restrict__ x, const T* __restrict__ gain, float eps, int64_t rows, int h,
+    rms_norm_forward(const T* x, const T* __restrict__ gain, float eps, int64_t rows, int h,
                      T* __restrict__ y, float* __restrict__ inverse_rms) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int first = (static_cast<int>(threadIdx.x) & 31) * 4;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + (threadIdx.x >> 5);
   if (row >= rows) return;
@@ -158,8 +161,8 @@ void forward(const cuda::Context& context, const T* x, const T* gain, float eps,
              T* y, float* inverse_rms) {
   if (rows == 0) return;
   const auto run = [&](auto kernel) {
-    kernel<<<cuda::blocks_for(rows, kRowsPerBlock), kThreads, 0, context.stream()>>>(
-        x, gain, eps, rows, static_cast<int>(h), y, inverse_rms);
+    cuda::launch_early(context, "RMSNorm forward", kernel, cuda::blocks_for(rows, kRowsPerBlock), kThreads, 0,
+                       x, gain, eps, rows, static_cast<int>(h), y, inverse_rms);
   };
   const bool aligned =
       numerics::packs_fit<4>(x, h) && numerics::packs_fit<4>(gain, h) && numerics::packs_fit<4>(y, h);
@@ -170,7 +173,6 @@ void forward(const cuda::Context& context, const T* x, const T* gain, float eps,
   } else {
     run(rms_norm_forward<T, true, 0>);
   }
-  cuda::check_launch("RMSNorm forward");
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of tiles and rows, log-probs. Eight threads share a tile: 16 logits each, in vectors of four.
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/vocabulary/vocabulary_block.cuh"
 #include "ops/vocabulary/vocabulary_cuda.h"
 
@@ -16,6 +17,8 @@ template <bool kEntropy>
 __global__ void __launch_bounds__(kThreads)
     tile_sums(const float* __restrict__ logits, int64_t ld, int vocab, int n_tiles, float scale, bool aligned,
               VocabularyTiles tiles) {
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int64_t row = blockIdx.x;
   const int tile = static_cast<int>(blockIdx.y * kTilesPerBlock + threadIdx.x / kGroup);
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
@@ -78,9 +81,8 @@ void vocabulary_tiles_cuda(const cuda::Context& context, const float* logits, in
   const bool aligned = ld % 4 == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
   const dim3 grid(static_cast<unsigned>(rows), cuda::blocks_for(n_tiles, kTilesPerBlock));
   const auto kernel = tiles.entropy_sum != nullptr ? tile_sums<true> : tile_sums<false>;
-  kernel<<<grid, kThreads, 0, context.stream()>>>(logits, ld, static_cast<int>(vocab),
-                                                  static_cast<int>(n_tiles), scale, aligned, tiles);
-  cuda::check_launch("vocabulary tiles");
+  cuda::launch_early(context, "vocabulary tiles", kernel, grid, kThreads, 0, logits, ld,
+                     static_cast<int>(vocab), static_cast<int>(n_tiles), scale, aligned, tiles);
 }
 
 void vocabulary_sums_from_tiles_cuda(const cuda::Context& context, const VocabularyTiles& tiles, int64_t rows,

@@ -4,6 +4,7 @@
 // that bin are ranked against each other; a bin that holds too many is cut again by digits of the order's
 // key.
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/vocabulary/vocabulary_draw.cuh"
 #include "ops/vocabulary/vocabulary_filter.h"
 
@@ -174,6 +175,8 @@ __device__ __forceinline__ uint64_t share_of(uint64_t share, uint64_t all) {
 __global__ void __launch_bounds__(kThreads) draw_filtered(SampleArguments a) {
   extern __shared__ uint4 dynamic[];
   auto* memory = reinterpret_cast<Memory*>(dynamic);
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int64_t row_number = blockIdx.x;
   SampledRow row = {a.logits + row_number * a.ld,
                     a.aligned,
@@ -225,8 +228,8 @@ void sample_filtered_cuda(const cuda::Context& context, int64_t rows, const Samp
   cuda::check(
       cudaFuncSetAttribute(draw_filtered, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Memory)),
       "giving sampling its shared memory");
-  draw_filtered<<<static_cast<unsigned>(rows), kThreads, sizeof(Memory), context.stream()>>>(arguments);
-  cuda::check_launch("sampling with filters");
+  cuda::launch_early(context, "sampling with filters", draw_filtered, static_cast<unsigned>(rows), kThreads,
+                     sizeof(Memory), arguments);
 }
 
 }  // namespace lockstep::ops

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/vocabulary/vocabulary_draw.cuh"
 #include "ops/vocabulary/vocabulary_filter.h"
 
@@ -15,6 +16,8 @@ __global__ void __launch_bounds__(kThreads) draw_rows(SampleArguments a) {
   extern __shared__ uint64_t masses[];  // [n_tiles]
   __shared__ BlockMemory memory;
   __shared__ Drawn drawn;
+  cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   const int64_t row_number = blockIdx.x;
   SampledRow row = {a.logits + row_number * a.ld,
                     a.aligned,
@@ -82,9 +85,8 @@ void vocabulary_sample_from_tiles_cuda(const cuda::Context& context, const float
     sample_filtered_cuda(context, rows, a);
     return;
   }
-  draw_rows<<<static_cast<unsigned>(rows), kThreads, static_cast<size_t>(a.n_tiles) * sizeof(uint64_t),
-              context.stream()>>>(a);
-  cuda::check_launch("sampling");
+  cuda::launch_early(context, "sampling", draw_rows, static_cast<unsigned>(rows), kThreads,
+                     static_cast<size_t>(a.n_tiles) * sizeof(uint64_t), a);
 }
 
 void vocabulary_sample_cuda(const cuda::Context& context, const float* logits, int64_t ld, int64_t rows,
