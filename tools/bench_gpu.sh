@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake -S . -B build-bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_BENCH=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_CUDA=on >/dev/null
 cmake --build build-bench -j "${JOBS:-$(nproc)}" --target bench_programs
-for bench in gemm_bench attention_cuda_bench small_ops_bench sgemm_bench attention_fp32_bench; do
+for bench in gemm_bench attention_cuda_bench decode_bench small_ops_bench sgemm_bench attention_fp32_bench; do
   if [ -x "build-bench/bench/$bench" ]; then
     echo "== $bench"
     "build-bench/bench/$bench"

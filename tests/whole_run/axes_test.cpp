@@ -123,10 +123,14 @@ TEST_F(Axes, StepsWithoutTheScheduler) {
   }
 }
 
-// With LOCKSTEP_TEST_DEVICE=cuda; on a CPU they say nothing and are not run.
+// Options that do nothing on a CPU: skipped there, a failure where a GPU is required (make test-gpu).
 TEST_F(Axes, GraphsAndMultiprocessors) {
   const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
-  if (device == nullptr || std::string(device) != "cuda") GTEST_SKIP() << "for a GPU";
+  if (device == nullptr || std::string(device) != "cuda") {
+    if (std::getenv("LOCKSTEP_GPU_REQUIRED") != nullptr)
+      FAIL() << "LOCKSTEP_GPU_REQUIRED, but LOCKSTEP_TEST_DEVICE is not cuda";
+    GTEST_SKIP() << "LOCKSTEP_TEST_DEVICE is not cuda: graphs and multiprocessors are a GPU's";
+  }
   for (const char* n : {"1", "8"}) {
     expect_same(std::string("launches") + n, {"--cuda-graphs", "off", "--decode-steps", n});
     expect_same(std::string("graphs") + n, {"--cuda-graphs", "on", "--decode-steps", n});
