@@ -267,10 +267,8 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap& first, const CUte
       const uint32_t at = places.boxes + ring.stage * P::kBoxBytes;
       const int column = box_column<P>(tile.column, box);
       const int row = tile.row * kTileRows + group * 64;
-      if (column < p.epilogue.n / P::kGranule * P::kGranule) {
-        hopper::store_box(&first, at, column, row);
-        hopper::commit_stores();
-      }
+      if (column < p.epilogue.n / P::kGranule * P::kGranule) hopper::store_box(&first, at, column, row);
+      hopper::commit_stores();  // of a box that is not stored too: the wait below counts groups
       if (p.epilogue.n % P::kGranule != 0) store_last_columns<P>(p.epilogue, at, column, row);
       hopper::wait_stores_read<1>();
       if (box != 0) release(before, box - 1);

@@ -82,9 +82,14 @@ struct Units {
   int at = 0;
 
   __device__ __forceinline__ void arm(int number) const {
-    hopper::barrier_expect(barriers + 8 * (number % kSlots), 4);
+    if constexpr (C::kCluster > 1) hopper::barrier_expect(barriers + 8 * (number % kSlots), 4);
   }
   __device__ __forceinline__ void tell(int number, int unit) const {
+    if constexpr (C::kCluster == 1) {
+      asm volatile("st.shared.s32 [%0], %1;" ::"r"(slots + 4 * (number % kSlots)), "r"(unit) : "memory");
+      hopper::barrier_arrive(barriers + 8 * (number % kSlots));
+      return;
+    }
     for (int rank = 0; rank < C::kCluster; ++rank)
       hopper::store_remote(slots + 4 * (number % kSlots), unit, barriers + 8 * (number % kSlots),
                            static_cast<uint32_t>(rank));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp a row: thread t holds lanes 4t .. 4t+3 of the row's sum. Rows up to 128 * kChunks elements stay in
-// registers between the sum and its use; longer ones are read twice (kChunks 0).
+// registers between the sum and its use, and so does the gain, which is asked for together with them: one
+// after the other each would wait for memory. Longer rows are read twice (kChunks 0).
 #include "device/cuda/launch.h"
 #include "device/cuda/launch_early.h"
 #include "numerics/element.cuh"
@@ -14,7 +15,15 @@ using numerics::Bf16;
 using numerics::Pack;
 
 constexpr int kThreads = 256;
-constexpr int kRowsPerBlock = kThreads / 32;
+constexpr int kFewThreads = 64;  // of a block where there are few rows: more multiprocessors take part
+constexpr int64_t kFewRows = 512;
+
+unsigned threads_for(int64_t rows) {
+  return rows <= kFewRows ? kFewThreads : kThreads;
+}
+__device__ __forceinline__ int64_t row_of_warp() {
+  return static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+}
 
 template <typename T, bool kAligned>
 __device__ __forceinline__ Pack<T, 4> quad(const T* row, int i, int h) {
@@ -30,8 +39,8 @@ __device__ __forceinline__ void add_quad(float (&lanes)[4], int i, int h, const 
 }
 
 template <typename T, bool kAligned>
-__device__ __forceinline__ void scale_quad(const Pack<T, 4>& x, float r, const T* gain, T* y, int i, int h) {
-  const Pack<T, 4> g = quad<T, kAligned>(gain, i, h);
+__device__ __forceinline__ void scale_quad(const Pack<T, 4>& x, float r, const Pack<T, 4>& g, T* y, int i,
+                                           int h) {
   float out[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) out[k] = (x[k] * r) * g[k];
@@ -42,14 +51,21 @@ template <typename T, bool kAligned, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_forward(const T* x, const T* __restrict__ gain, float eps, int64_t rows, int h,
                      T* __restrict__ y, float* __restrict__ inverse_rms) {
-  cuda::wait_for_launch_before();
   cuda::let_next_launch_start();
   const int first = (static_cast<int>(threadIdx.x) & 31) * 4;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + (threadIdx.x >> 5);
+  const int64_t row = row_of_warp();
+  Pack<T, 4> kept[kChunks > 0 ? kChunks : 1];
+  Pack<T, 4> kept_gain[kChunks > 0 ? kChunks : 1];
+  if constexpr (kChunks > 0) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      if (first + c * 128 < h) kept_gain[c] = quad<T, kAligned>(gain, first + c * 128, h);
+    }
+  }
+  cuda::wait_for_launch_before();
   if (row >= rows) return;
   x += row * h;
   y += row * h;
-  Pack<T, 4> kept[kChunks > 0 ? kChunks : 1];
   float lanes[4] = {};
   const auto add = [&](const Pack<T, 4>& v, int i) {
     add_quad<kAligned>(lanes, i, h, [&](int k, float sum) { return fmaf(v[k], v[k], sum); });
@@ -72,12 +88,12 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kChunks > 0) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      if (first + c * 128 < h) scale_quad<T, kAligned>(kept[c], r, gain, y, first + c * 128, h);
+      if (first + c * 128 < h) scale_quad<T, kAligned>(kept[c], r, kept_gain[c], y, first + c * 128, h);
     }
   } else {
 #pragma unroll 4
     for (int i = first; i < h; i += 128)
-      scale_quad<T, kAligned>(quad<T, kAligned>(x, i, h), r, gain, y, i, h);
+      scale_quad<T, kAligned>(quad<T, kAligned>(x, i, h), r, quad<T, kAligned>(gain, i, h), y, i, h);
   }
   if (first == 0 && inverse_rms != nullptr) inverse_rms[row] = r;
 }
@@ -111,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
     rms_norm_backward(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ gain,
                       const float* __restrict__ inverse_rms, int64_t rows, int h, T* __restrict__ dh) {
   const int first = (static_cast<int>(threadIdx.x) & 31) * 4;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + (threadIdx.x >> 5);
+  const int64_t row = row_of_warp();
   if (row >= rows) return;
   dy += row * h;
   x += row * h;
@@ -122,27 +138,27 @@ __global__ void __launch_bounds__(kThreads)
     add_quad<kAligned>(lanes, i, h, [&](int k, float sum) { return fmaf(v.t(k), v.x[k] * r, sum); });
   };
   if constexpr (kChunks > 0) {
-    Pack<T, 4> kept_dy[kChunks], kept_x[kChunks], before[kChunks];
+    Pack<T, 4> kept_dy[kChunks], kept_x[kChunks], kept_gain[kChunks], before[kChunks];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int i = first + c * 128;
       if (i >= h) continue;
       kept_dy[c] = quad<T, kAligned>(dy, i, h);
       kept_x[c] = quad<T, kAligned>(x, i, h);
+      kept_gain[c] = quad<T, kAligned>(gain, i, h);
       before[c] = quad<T, kAligned>(dh, i, h);
     }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int i = first + c * 128;
-      if (i < h) add({kept_dy[c], kept_x[c], quad<T, kAligned>(gain, i, h)}, i);
+      if (i < h) add({kept_dy[c], kept_x[c], kept_gain[c]}, i);
     }
     const float c_row = numerics::warp_fold(lanes) / static_cast<float>(h);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int i = first + c * 128;
       if (i >= h) continue;
-      store_backward<T, kAligned>({kept_dy[c], kept_x[c], quad<T, kAligned>(gain, i, h)}, before[c], r, c_row,
-                                  dh, i, h);
+      store_backward<T, kAligned>({kept_dy[c], kept_x[c], kept_gain[c]}, before[c], r, c_row, dh, i, h);
     }
   } else {
 #pragma unroll 4
@@ -161,7 +177,8 @@ void forward(const cuda::Context& context, const T* x, const T* gain, float eps,
              T* y, float* inverse_rms) {
   if (rows == 0) return;
   const auto run = [&](auto kernel) {
-    cuda::launch_early(context, "RMSNorm forward", kernel, cuda::blocks_for(rows, kRowsPerBlock), kThreads, 0,
+    const unsigned threads = threads_for(rows);
+    cuda::launch_early(context, "RMSNorm forward", kernel, cuda::blocks_for(rows, threads / 32), threads, 0,
                        x, gain, eps, rows, static_cast<int>(h), y, inverse_rms);
   };
   const bool aligned =
@@ -180,7 +197,8 @@ void backward(const cuda::Context& context, const T* dy, const T* x, const T* ga
               int64_t rows, int64_t h, T* dh) {
   if (rows == 0) return;
   const auto run = [&](auto kernel) {
-    kernel<<<cuda::blocks_for(rows, kRowsPerBlock), kThreads, 0, context.stream()>>>(
+    const unsigned threads = threads_for(rows);
+    kernel<<<cuda::blocks_for(rows, threads / 32), threads, 0, context.stream()>>>(
         dy, x, gain, inverse_rms, rows, static_cast<int>(h), dh);
   };
   const bool aligned = numerics::packs_fit<4>(dy, h) && numerics::packs_fit<4>(x, h) &&
