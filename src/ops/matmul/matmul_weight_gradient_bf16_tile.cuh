@@ -88,11 +88,11 @@ struct Units {
     if constexpr (C::kCluster == 1) {
       asm volatile("st.shared.s32 [%0], %1;" ::"r"(slots + 4 * (number % kSlots)), "r"(unit) : "memory");
       hopper::barrier_arrive(barriers + 8 * (number % kSlots));
-      return;
+    } else {
+      for (int rank = 0; rank < C::kCluster; ++rank)
+        hopper::store_remote(slots + 4 * (number % kSlots), unit, barriers + 8 * (number % kSlots),
+                             static_cast<uint32_t>(rank));
     }
-    for (int rank = 0; rank < C::kCluster; ++rank)
-      hopper::store_remote(slots + 4 * (number % kSlots), unit, barriers + 8 * (number % kSlots),
-                           static_cast<uint32_t>(rank));
   }
   __device__ __forceinline__ int next() {
     const int slot = at % kSlots;
