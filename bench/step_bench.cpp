@@ -16,6 +16,7 @@
 #include "model/digests.h"
 #include "model/load.h"
 #include "model/model.h"
+#include "ops/matmul/matmul.h"
 #include "rollout/engine.h"
 #include "trainer/trainer.h"
 
