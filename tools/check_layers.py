@@ -66,7 +66,7 @@ def check_file(path, levels, errors):
         include = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
         if include:
             parts = pathlib.PurePosixPath(include.group(1)).parts
-            if len(parts) == 1 and re.search(r"_(test|test_support|bench)\.(cpp|h)$", path.name):
+            if len(parts) == 1 and re.search(r"_(test|test_support|bench)\.(cpp|cu|h)$", path.name):
                 continue  # tests/support
             if parts[0] not in levels:
                 errors.append(f"{path}:{number}: include path must start with a folder of src/: {include.group(1)}")
