@@ -213,7 +213,8 @@ void rows_bench(const cuda::Context& context, Bench* bench) {
   bench->run("swiglu forward" + profile, 3 * kMlp,
              [&] { Ops<T>::kSwiglu(context, gate_up.data(), kRows, kIntermediate, y.data()); });
   bench->run("swiglu backward" + profile, 5 * kMlp, [&] {
-    Ops<T>::kSwigluBackward(context, y.data(), gate_up.data(), kRows, kIntermediate, d_gate_up.data());
+    Ops<T>::kSwigluBackward(context, y.data(), gate_up.data(), kRows, kIntermediate, d_gate_up.data(),
+                            nullptr);
   });
 }
 

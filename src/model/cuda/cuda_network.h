@@ -107,7 +107,8 @@ class CudaNetwork {
     }
     Ops::add_product(device_, a->attention.data(), at(offsets.o), n, h, q, h_in, h_mid);
     Ops::norm(device_, h_mid, at(offsets.post_norm), config_.rms_eps, n, h, normed, a->inverse_rms2.data());
-    Ops::gate_up(device_, normed, at(offsets.gate_up), n, f, h, a->gate_up.data(), scratch->act.data());
+    Ops::gate_up(device_, normed, at(offsets.gate_up), n, f, h, pages == nullptr, a->gate_up.data(),
+                 scratch->act.data());
     Ops::add_product(device_, scratch->act.data(), at(offsets.down), n, h, f, h_mid, h_out);
   }
 

@@ -97,11 +97,10 @@ class CudaTrainingPass {
     E* act = scratch_.act.data();
     const auto at = [&](int64_t offset) { return network_.at(offset); };
 
-    // MLP: h_out = h_mid + down(silu(gate) * up).
-    Ops::swiglu(device_, a.gate_up.data(), rows, f, act);
-    image->add_matrix(offsets.down, dh, h, act, rows, h, f, leaves);
+    // MLP: h_out = h_mid + down(silu(gate) * up). The activation is made again beside its gradient.
     Ops::input_gradient(device_, dh, h, at(offsets.down), rows, h, f, d_act_.data());
-    Ops::swiglu_backward(device_, d_act_.data(), a.gate_up.data(), rows, f, d_gate_up_.data());
+    Ops::swiglu_backward(device_, d_act_.data(), a.gate_up.data(), rows, f, d_gate_up_.data(), act);
+    image->add_matrix(offsets.down, dh, h, act, rows, h, f, leaves);
     Ops::norm(device_, a.h_mid.data(), at(offsets.post_norm), config.rms_eps, rows, h, normed, nullptr);
     image->add_matrix(offsets.gate_up, d_gate_up_.data(), 2 * f, normed, rows, 2 * f, h, leaves);
     Ops::input_gradient(device_, d_gate_up_.data(), 2 * f, at(offsets.gate_up), rows, 2 * f, h,

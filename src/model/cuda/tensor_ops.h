@@ -96,16 +96,13 @@ struct TensorOps<float> {
     ops::matmul_forward_fp32_cuda(c, x, k, w, m, n, k, {nullptr, residual, n}, out, n);
   }
   static void gate_up(const cuda::Context& c, const E* x, const E* w, int64_t m, int64_t f, int64_t k,
-                      E* gate_up, E* act) {
+                      bool /*keeps*/, E* gate_up, E* act) {
     ops::matmul_forward_fp32_cuda(c, x, k, w, m, 2 * f, k, {}, gate_up, 2 * f);
     ops::swiglu_forward_fp32_cuda(c, gate_up, m, f, act);
   }
-  static void swiglu(const cuda::Context& c, const E* gate_up, int64_t rows, int64_t f, E* act) {
-    ops::swiglu_forward_fp32_cuda(c, gate_up, rows, f, act);
-  }
   static void swiglu_backward(const cuda::Context& c, const E* dy, const E* gate_up, int64_t rows, int64_t f,
-                              E* out) {
-    ops::swiglu_backward_fp32_cuda(c, dy, gate_up, rows, f, out);
+                              E* out, E* act) {
+    ops::swiglu_backward_fp32_cuda(c, dy, gate_up, rows, f, out, act);
   }
   static void input_gradient(const cuda::Context& c, const E* dy, int64_t lddy, const E* w, int64_t m,
                              int64_t n, int64_t k, E* dx) {
@@ -213,22 +210,20 @@ struct TensorOps<Bf16> {
     forward.ld_out = n;
     ops::matmul_forward_bf16_cuda(c, x, k, w, m, n, k, forward);
   }
+  // keeps: gate_up is wanted; else it may be left as it was.
   static void gate_up(const cuda::Context& c, const E* x, const E* w, int64_t m, int64_t f, int64_t k,
-                      E* gate_up, E* act) {
+                      bool keeps, E* gate_up, E* act) {
     ops::MatmulForwardBf16 forward;
     forward.output = ops::MatmulOutput::kSwiglu;
-    forward.out = gate_up;
+    forward.out = keeps ? gate_up : nullptr;
     forward.ld_out = 2 * f;
     forward.act = act;
     forward.ld_act = f;
     ops::matmul_forward_bf16_cuda(c, x, k, w, m, 2 * f, k, forward);
   }
-  static void swiglu(const cuda::Context& c, const E* gate_up, int64_t rows, int64_t f, E* act) {
-    ops::swiglu_forward_bf16_cuda(c, gate_up, rows, f, act);
-  }
   static void swiglu_backward(const cuda::Context& c, const E* dy, const E* gate_up, int64_t rows, int64_t f,
-                              E* out) {
-    ops::swiglu_backward_bf16_cuda(c, dy, gate_up, rows, f, out);
+                              E* out, E* act) {
+    ops::swiglu_backward_bf16_cuda(c, dy, gate_up, rows, f, out, act);
   }
   static void input_gradient(const cuda::Context& c, const E* dy, int64_t lddy, const E* w, int64_t m,
                              int64_t n, int64_t k, E* dx) {

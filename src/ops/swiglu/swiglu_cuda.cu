@@ -64,10 +64,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// d_gate_up may be gate_up: a thread writes what only it has read.
-template <typename T, bool kAligned>
+// d_gate_up may be gate_up: a thread writes what only it has read. kAgain: y too.
+template <typename T, bool kAligned, bool kAgain>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward(const T* __restrict__ dy, const T* gate_up, int64_t rows, int f, T* d_gate_up) {
+    swiglu_backward(const T* __restrict__ dy, const T* gate_up, int64_t rows, int f, T* d_gate_up,
+                    T* __restrict__ y) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + (threadIdx.x >> 5);
   if (row >= rows) return;
   const int first =
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   gate_up += row * 2 * f;
   d_gate_up += row * 2 * f;
   dy += row * f;
+  if (kAgain) y += row * f;
   Pack<T, kCount<T>> gate[kSteps], up[kSteps], d[kSteps];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -90,16 +92,20 @@ __global__ void __launch_bounds__(kThreads)
     if (i >= f) continue;
     float d_gate[kCount<T>];
     float d_up[kCount<T>];
+    float out[kCount<T>];
 #pragma unroll
     for (int k = 0; k < kCount<T>; ++k) {
       const float g = gate[step][k];
       const float denominator = 1.0F + exp_of(-g);
       const float t = 1.0F / denominator;
-      d_up[k] = d[step][k] * (g / denominator);
+      const float silu = g / denominator;
+      if (kAgain) out[k] = silu * up[step][k];
+      d_up[k] = d[step][k] * silu;
       d_gate[k] = (d[step][k] * up[step][k]) * (t * fmaf(g, 1.0F - t, 1.0F));
     }
     numerics::store_pack<kAligned>(d_gate_up + i, f - i, numerics::pack<T>(d_gate));
     numerics::store_pack<kAligned>(d_gate_up + f + i, f - i, numerics::pack<T>(d_up));
+    if constexpr (kAgain) numerics::store_pack<kAligned>(y + i, f - i, numerics::pack<T>(out));
   }
 }
 
@@ -119,13 +125,15 @@ void forward(const cuda::Context& context, const T* gate_up, int64_t rows, int64
 
 template <typename T>
 void backward(const cuda::Context& context, const T* dy, const T* gate_up, int64_t rows, int64_t f,
-              T* d_gate_up) {
+              T* d_gate_up, T* y) {
   if (rows == 0) return;
   const bool aligned = numerics::packs_fit<kCount<T>>(gate_up, f) && numerics::packs_fit<kCount<T>>(dy, f) &&
-                       numerics::packs_fit<kCount<T>>(d_gate_up, f);
-  const auto kernel = aligned ? swiglu_backward<T, true> : swiglu_backward<T, false>;
+                       numerics::packs_fit<kCount<T>>(d_gate_up, f) && numerics::packs_fit<kCount<T>>(y, f);
+  const auto kernel = y != nullptr
+                          ? (aligned ? swiglu_backward<T, true, true> : swiglu_backward<T, false, true>)
+                          : (aligned ? swiglu_backward<T, true, false> : swiglu_backward<T, false, false>);
   kernel<<<grid_of<T>(rows, f), kThreads, 0, context.stream()>>>(dy, gate_up, rows, static_cast<int>(f),
-                                                                 d_gate_up);
+                                                                 d_gate_up, y);
   cuda::check_launch("SwiGLU backward");
 }
 
@@ -140,12 +148,12 @@ void swiglu_forward_bf16_cuda(const cuda::Context& context, const Bf16* gate_up,
   forward(context, gate_up, rows, f, y);
 }
 void swiglu_backward_fp32_cuda(const cuda::Context& context, const float* dy, const float* gate_up,
-                               int64_t rows, int64_t f, float* d_gate_up) {
-  backward(context, dy, gate_up, rows, f, d_gate_up);
+                               int64_t rows, int64_t f, float* d_gate_up, float* y) {
+  backward(context, dy, gate_up, rows, f, d_gate_up, y);
 }
 void swiglu_backward_bf16_cuda(const cuda::Context& context, const Bf16* dy, const Bf16* gate_up,
-                               int64_t rows, int64_t f, Bf16* d_gate_up) {
-  backward(context, dy, gate_up, rows, f, d_gate_up);
+                               int64_t rows, int64_t f, Bf16* d_gate_up, Bf16* y) {
+  backward(context, dy, gate_up, rows, f, d_gate_up, y);
 }
 
 }  // namespace lockstep::ops

@@ -46,10 +46,12 @@ void compare(const cuda::Context& context, const std::vector<float>& values, int
   OnDevice<T> d_out(context, rows * f * 2, skip);
   P::kForward(context, d_gate_up.data(), rows, f, d_y.data());
   EXPECT_TRUE(same_bits(y, d_y.host())) << rows << " x " << f;
-  P::kBackward(context, d_dy.data(), d_gate_up.data(), rows, f, d_out.data());
+  P::kBackward(context, d_dy.data(), d_gate_up.data(), rows, f, d_out.data(), nullptr);
   EXPECT_TRUE(same_bits(want, d_out.host())) << rows << " x " << f;
-  P::kBackward(context, d_dy.data(), d_gate_up.data(), rows, f, d_gate_up.data());
+  OnDevice<T> d_again(context, rows * f, skip);
+  P::kBackward(context, d_dy.data(), d_gate_up.data(), rows, f, d_gate_up.data(), d_again.data());
   EXPECT_TRUE(same_bits(want, d_gate_up.host())) << rows << " x " << f << " in place";
+  EXPECT_TRUE(same_bits(y, d_again.host())) << rows << " x " << f << " again";
 }
 
 TEST(SwigluCuda, EqualsReference) {
