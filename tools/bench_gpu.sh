@@ -11,3 +11,9 @@ for bench in gemm_bench attention_cuda_bench decode_bench small_ops_bench sgemm_
     "build-bench/bench/$bench"
   fi
 done
+if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+  for peer in attention_peer step_peer; do
+    echo "== $peer (PyTorch)"
+    python3 "bench/cuda/$peer.py"
+  done
+fi
