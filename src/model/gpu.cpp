@@ -70,12 +70,12 @@ int64_t logits_bytes(const ModelConfig& config, int64_t rows, bool backward, int
 }
 
 int64_t decode_bytes(const ModelConfig& config, const GpuWork& work, int64_t element) {
-  constexpr int64_t kRowUnit = 128;  // rows are padded to this at most
-  const int64_t draws = round_up(work.running, kRowUnit);
+  const int64_t draws = padded_decode_rows(work.running);
   const int64_t rows = std::max(work.step_rows, draws);
+  const DecodeElements step(config, rows, draws);
   return LayerElements(config, rows).bytes(element) + ScratchElements(config, rows).bytes(element) +
-         (rows + 2 * draws) * config.hidden * element +
-         draws * (logits_stride(config) * kFloat + kFloat + static_cast<int64_t>(sizeof(int32_t)));
+         (step.hidden + 2 * step.last) * element + step.logits * kFloat +
+         draws * (kFloat + static_cast<int64_t>(sizeof(int32_t)));
 }
 
 // The largest of what operations take by turns.

@@ -29,10 +29,12 @@ class CudaDecoder : public Decoder {
   void ensure_pages(int64_t count) override {
     if (count > pages_) grow(std::max(count, std::max<int64_t>(64, pages_ + pages_ / 2)));
   }
-  // Growing copies, and graphs hold addresses: all at once, but not most of the memory on a mere hint.
+  // Growing copies, and graphs hold addresses: all at once. Where that does not fit, a quarter of what is
+  // free: more is taken only when it is needed.
   void reserve_pages(int64_t count) override {
-    const int64_t most = device_.free_bytes() / 4 / page_bytes();
-    if (count > pages_ && most > pages_) grow(std::min(count, most));
+    const int64_t most = device_.free_bytes() / page_bytes();
+    const int64_t pages = count <= most ? count : most / 4;
+    if (pages > pages_) grow(pages);
   }
   void clear_page(int32_t page) override {
     cuda::fill(device_, kv_.data() + page * page_elements_, 0, page_bytes());
@@ -61,7 +63,7 @@ class CudaDecoder : public Decoder {
   Status steps(const cpu::Context& /*context*/, const DecodeBatch& in, int64_t n,
                const ops::SamplingSettings& sampling, std::vector<DrawnToken>* drawn) override {
     const auto rows = static_cast<int64_t>(in.ids.size());
-    const DecodeGraphs::Key key{padded_rows(rows), padded_pages(in), sampling};
+    const DecodeGraphs::Key key{padded_decode_rows(rows), padded_pages(in), sampling};
     inputs_.send(device_, in, key.rows, key.pages);
     ensure(key.rows, key.rows, n);
     const auto launches = [&] { one_of_many(key.rows, sampling); };
@@ -81,7 +83,6 @@ class CudaDecoder : public Decoder {
   static constexpr int64_t kFaultWords = 2;  // scores; logits
 
   int64_t page_bytes() const { return page_elements_ * static_cast<int64_t>(sizeof(E)); }
-  static int64_t logits_stride(const ModelConfig& config) { return (config.vocab + 7) / 8 * 8; }
 
   void grow(int64_t pages) {
     cuda::DeviceBuffer<E> grown(pages * page_elements_,
@@ -92,11 +93,6 @@ class CudaDecoder : public Decoder {
     pages_ = pages;
   }
 
-  // Few sizes, so that few graphs: a sequence that ends leaves padding.
-  static int64_t padded_rows(int64_t rows) {
-    const int64_t unit = rows <= 4 ? 1 : rows <= 64 ? 8 : rows <= 512 ? 16 : 128;
-    return (rows + unit - 1) / unit * unit;
-  }
   static int64_t padded_pages(const DecodeBatch& in) {
     constexpr int64_t kUnit = numerics::kAttentionSegment / numerics::kKeyBlock;
     size_t most = 0;
@@ -106,12 +102,13 @@ class CudaDecoder : public Decoder {
 
   void ensure(int64_t rows, int64_t draws, int64_t steps) {
     const ModelConfig& config = network_.config();
-    hidden_.ensure(rows * config.hidden, "the residual stream");
+    const DecodeElements elements(config, rows, draws);
+    hidden_.ensure(elements.hidden, "the residual stream");
     activations_.ensure(config, rows);
     scratch_.ensure(config, rows);
-    last_.ensure(draws * config.hidden, "the residual stream");
-    normed_.ensure(draws * config.hidden, "the residual stream");
-    logits_.ensure(draws * logits_stride(config), "logits");
+    last_.ensure(elements.last, "the residual stream");
+    normed_.ensure(elements.last, "the residual stream");
+    logits_.ensure(elements.logits, "logits");
     tokens_.ensure(draws, "tokens");
     log_probs_.ensure(draws, "log-probs");
     history_.ensure(steps * draws, "tokens");

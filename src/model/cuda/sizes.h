@@ -35,6 +35,21 @@ struct LayerElements {
   }
 };
 
+// Rows of a decode step that is recorded: few sizes, so that few graphs; a sequence that ends leaves padding.
+inline int64_t padded_decode_rows(int64_t rows) {
+  const int64_t unit = rows <= 4 ? 1 : rows <= 64 ? 8 : rows <= 512 ? 16 : 128;
+  return (rows + unit - 1) / unit * unit;
+}
+
+// Of a decode step besides a layer's activations (CudaDecoder): `rows` rows of which `draws` draw a token.
+struct DecodeElements {
+  int64_t hidden = 0;  // E
+  int64_t last = 0;    // E, each of: gathered, normed
+  int64_t logits = 0;  // float
+  DecodeElements(const ModelConfig& config, int64_t rows, int64_t draws)
+      : hidden(rows * config.hidden), last(draws * config.hidden), logits(draws * logits_stride(config)) {}
+};
+
 // Of what a layer's forward pass does not keep (DeviceScratch).
 struct ScratchElements {
   int64_t normed = 0, act = 0;  // E
