@@ -37,8 +37,8 @@ __device__ __forceinline__ void wait_for_launch_before() {
 #endif
 }
 // The next launch may start once every block has called this or ended; it waits itself for what it reads.
-// Called after wait_for_launch_before(), so that what is ahead of this launch has ended by then; a product or
-// a norm, which has but weights to read early and runs between launches that keep to this, calls it first.
+// Called after wait_for_launch_before(), so that what is ahead of this launch has ended by then; a product,
+// which has but weights to read early, may call it first.
 __device__ __forceinline__ void let_next_launch_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

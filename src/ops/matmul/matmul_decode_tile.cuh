@@ -376,7 +376,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
   } else {
     __syncthreads();
   }
-  let_next_launch_start();
+  // What follows a product that adds to the residual stream is a norm and then a wide product, whose copies
+  // of W would hold up the attention that this one waits for.
+  constexpr bool kStartsNextLate = T::kOutput == MatmulOutput::kResidual;
+  if constexpr (!kStartsNextLate) let_next_launch_start();
   const int first = at.chunk * p.chunk_blocks;
   const Producer<T> producer{w,
                              x,
@@ -399,6 +402,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
   __syncwarp();
   if (consumes) {
     wait_for_launch_before();
+    if constexpr (kStartsNextLate) let_next_launch_start();
     int column = at.column * T::kColumns;  // the tile's first; of pairs, of its first halves
     if (T::kPaired) column = producer.box.head * 2 * p.half + producer.box.row;
     TileOperand<T::kOutput> operand;

@@ -51,7 +51,6 @@ template <typename T, bool kAligned, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_forward(const T* x, const T* __restrict__ gain, float eps, int64_t rows, int h,
                      T* __restrict__ y, float* __restrict__ inverse_rms) {
-  cuda::let_next_launch_start();
   const int first = (static_cast<int>(threadIdx.x) & 31) * 4;
   const int64_t row = row_of_warp();
   Pack<T, 4> kept[kChunks > 0 ? kChunks : 1];
@@ -63,6 +62,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   cuda::wait_for_launch_before();
+  cuda::let_next_launch_start();
   if (row >= rows) return;
   x += row * h;
   y += row * h;
