@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(kProductThreads, 1)
     }
     for (int i = 0; i < P::kPlaces; ++i) {
       for (int group = 0; group < 2; ++group) {
-        hopper::barrier_init(places_of(group).filled + 8 * i, 4);
+        hopper::barrier_init(places_of(group).filled + 8 * i, 128);
         hopper::barrier_init(places_of(group).ready + 8 * i, P::kPaired ? kActivatingWarps : 1);
       }
     }
