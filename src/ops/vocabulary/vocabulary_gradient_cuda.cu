@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of the logits. Eight threads share a tile, as in vocabulary_cuda.cu.
+// Gradient of the logits. Eight threads share a tile, as in vocabulary_cuda.cu. A row's factors, binary64 and
+// a logarithm, are computed once, by a kernel of their own: in every thread block they took a third of its
+// time.
 #include "device/cuda/launch.h"
 #include "numerics/element.cuh"
 #include "ops/vocabulary/vocabulary_block.cuh"
@@ -35,11 +37,18 @@ __device__ __forceinline__ float gradient_of(float logit, int max_bits, const Gr
   return g;
 }
 
+__global__ void __launch_bounds__(kThreads)
+    row_factors(int64_t rows, float scale, float inverse_temperature, const VocabularySums* __restrict__ sums,
+                const VocabularyGradientRow* __restrict__ grads, GradientFactors* __restrict__ factors) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (row < rows) factors[row] = gradient_factors(scale, inverse_temperature, sums[row], grads[row]);
+}
+
 // out may be logits; columns [vocab, width) become +0.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     logits_gradient(const float* logits, int64_t ld, int vocab, bool aligned, float scale,
-                    float inverse_temperature, const VocabularySums* __restrict__ sums,
+                    const GradientFactors* __restrict__ factors, const VocabularySums* __restrict__ sums,
                     const VocabularyGradientRow* __restrict__ grads, T* out, int64_t ldo, int width) {
   const int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % kGroup;
@@ -49,6 +58,8 @@ __global__ void __launch_bounds__(kThreads)
   logits += row * ld;
   out += row * ldo;
   const VocabularyGradientRow grad = grads[row];
+  const GradientFactors f = factors[row];
+  const int32_t row_max = sums[row].max_exponent;
   float x[kCount];
   if (whole) {
 #pragma unroll
@@ -66,15 +77,7 @@ __global__ void __launch_bounds__(kThreads)
       x[k] = i < vocab ? logits[i] : -__builtin_inff();
     }
   }
-  __shared__ GradientFactors shared;
-  __shared__ VocabularySums row_sums;
-  if (threadIdx.x == 0) {
-    row_sums = sums[row];
-    shared = gradient_factors(scale, inverse_temperature, row_sums, grad);
-  }
-  __syncthreads();
-  const GradientFactors f = shared;
-  const int max_bits = row_sums.max_exponent + kRoundEvenBits;
+  const int max_bits = row_max + kRoundEvenBits;
   const bool zero = grad.dlogp == 0 && grad.dent == 0;
 
   // The target's own term needs M_j of its tile. All four tiles of the warp take part.
@@ -88,8 +91,8 @@ __global__ void __launch_bounds__(kThreads)
       if (column_of(lane, k) != in_tile) continue;
       const uint64_t mass = t.max_exponent == kTileEmpty ? 0
                                                          : shifted(tile_weight(x[k] * scale, t.max_exponent),
-                                                                   row_sums.max_exponent - t.max_exponent);
-      of_target = target_gradient(f.c, row_sums.sum, mass);
+                                                                   row_max - t.max_exponent);
+      of_target = target_gradient(f.c, sums[row].sum, mass);
     }
   }
 #pragma unroll
@@ -117,10 +120,14 @@ void gradient(const cuda::Context& context, const float* logits, int64_t ld, int
               const VocabularyGradientRow* grads, T* out, int64_t ldo, int64_t width) {
   if (rows == 0) return;
   const bool aligned = numerics::packs_fit<4>(logits, ld) && numerics::packs_fit<4>(out, ldo);
+  auto* factors =
+      static_cast<GradientFactors*>(context.scratch(rows * static_cast<int64_t>(sizeof(GradientFactors))));
+  row_factors<<<cuda::blocks_for(rows, kThreads), kThreads, 0, context.stream()>>>(
+      rows, scale, inverse_temperature, sums, grads, factors);
   const dim3 grid(static_cast<unsigned>(rows), cuda::blocks_for(width, kColumns));
   logits_gradient<T><<<grid, kThreads, 0, context.stream()>>>(logits, ld, static_cast<int>(vocab), aligned,
-                                                              scale, inverse_temperature, sums, grads, out,
-                                                              ldo, static_cast<int>(width));
+                                                              scale, factors, sums, grads, out, ldo,
+                                                              static_cast<int>(width));
   cuda::check_launch("gradient of the logits");
 }
 
