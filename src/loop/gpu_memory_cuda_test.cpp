@@ -50,7 +50,7 @@ model::GpuWork work_of(const Shape& s, Profile profile, const model::ModelConfig
   model::GpuWork work;
   work.running = std::min(s.running, s.samples);
   work.step_rows = work.running + 1 + s.prefill;
-  work.longest = s.longest();
+  work.longest = work.keys = s.longest();
   work.kv_pages = std::max<int64_t>(64, work.running * ((s.longest() + 63) / 64 + 1));  // the least it takes
   work.positions = config.max_positions;
   work.trains = true;
@@ -81,10 +81,12 @@ class Step {
     placed_state_ = cuda::memory_count().now;
   }
   void rollout() {
-    rollout::EngineConfig engine;
-    engine.max_running_requests = shape_.running;
-    engine.chunked_prefill_size = shape_.prefill;
-    engine_ = std::make_unique<rollout::Engine>(*model_, engine);
+    if (!engine_) {
+      rollout::EngineConfig engine;
+      engine.max_running_requests = shape_.running;
+      engine.chunked_prefill_size = shape_.prefill;
+      engine_ = std::make_unique<rollout::Engine>(*model_, engine);
+    }
     std::vector<rollout::Request> requests(static_cast<size_t>(shape_.samples));
     for (size_t i = 0; i < requests.size(); ++i) {
       requests[i].ordinal = i / 2;
@@ -110,6 +112,7 @@ class Step {
     }
     placed_cache_ = cuda::memory_count().now;
   }
+  void respond_longer(int64_t tokens) { shape_.response = tokens; }
   void update() {
     trainer::UpdateRequest request;
     request.samples = &samples_;
@@ -219,6 +222,24 @@ TEST(GpuMemory, ARecipesShape) {
   shape.max_tokens = 4096;
   shape.leaves = 32;
   expect_counted(Profile::kBf16, config, shape);
+}
+
+// An evaluation's cache, then a larger one of a rollout: never both.
+TEST(GpuMemory, ALongerCacheTakesThePlaceOfAShorter) {
+  LOCKSTEP_NEEDS_HOPPER();
+  const model::ModelConfig config = small_config();
+  const int64_t page = config.layers * 2 * config.kv_heads * 64 * config.head_size * 2;
+  Shape shape;
+  shape.samples = shape.running = 10;
+  Step step(Profile::kBf16, config, shape);
+  step.rollout();  // 10 x 2 pages
+  const int64_t before = cuda::memory_count().now;
+  step.respond_longer(400);  // 10 x 8
+  cuda::reset_peak();
+  step.rollout();
+  const int64_t grown = cuda::memory_count().peak - before;
+  EXPECT_GE(grown, 60 * page);
+  EXPECT_LE(grown, 70 * page);
 }
 
 // Takes what is free, but for less than an update's logits.

@@ -113,7 +113,7 @@ std::vector<MemoryPart> training_parts(const Start& start, model::Profile profil
 void add_sampling(const Sampling& sampling, const rollout::EngineConfig& engine, model::GpuWork* work) {
   work->running = sampling.running(engine);
   work->step_rows = work->running + 1 + engine.chunked_prefill_size;  // and one that fills a prefix
-  work->longest = sampling.longest;
+  work->longest = work->keys = sampling.longest;
   work->kv_pages = sampling.pages(engine);
 }
 
@@ -221,6 +221,7 @@ RunMemory train_memory(const TrainConfig& config, const Start& start, const Prom
     add_sampling(cached, engine, &work);
     work.step_rows += running - work.running;
     work.running = running;
+    work.keys = std::max(rollout.longest, eval.longest);
     add_training(training, config.profile, config.machine, &work);
     work.reference = reference;
     work.positions = start.shape.max_positions;

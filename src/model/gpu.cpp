@@ -85,8 +85,9 @@ int64_t scratch_bytes(Profile profile, const ModelConfig& config, const GpuWork&
   const int64_t drawn = std::max(std::min(work.rows, kLogitsRows), work.running);
   const int64_t tiles = (config.vocab + numerics::kVocabTile - 1) / numerics::kVocabTile;
   int64_t most = std::max(drawn * tiles * 20, kGrid * kTile * kFloat);
-  const int64_t segments = (work.longest + numerics::kAttentionSegment - 1) / numerics::kAttentionSegment;
-  most = std::max(most, work.step_rows * config.heads * segments * (config.head_size + 2) * kFloat);
+  const int64_t segments = (work.keys + numerics::kAttentionSegment - 1) / numerics::kAttentionSegment;
+  most = std::max(most, std::max(work.step_rows, padded_decode_rows(work.running)) * config.heads * segments *
+                            (config.head_size + 2) * kFloat);
   most = std::max(most, round_up(work.rows, 16) * config.heads * 12);
   for (const auto& [n, k] : matrices(config)) {  // products whose chunks go to blocks of their own
     for (const auto& [outputs, steps] : {std::pair{n, k}, std::pair{k, n}}) {
@@ -159,8 +160,12 @@ std::vector<MemoryPart> gpu_memory(Profile profile, const ModelConfig& config, c
   add("RoPE tables", work.positions * config.head_size * kFloat);
   const int64_t scratch = scratch_bytes(profile, config, work) * (work.reference ? 2 : 1);
   const int64_t parameters = static_cast<int64_t>(table.by_name().size());
+  // Page numbers of a decode step; what sends them grows by doubling.
+  const int64_t pages = (work.keys + numerics::kKeyBlock - 1) / numerics::kKeyBlock +
+                        numerics::kAttentionSegment / numerics::kKeyBlock;
+  const int64_t page_tables = work.running > 0 ? 2 * kFloat * work.step_rows * pages : 0;
   add("scratch memory and small tables",
-      scratch + 128 * (std::max(work.rows, work.step_rows) + 16 * parameters) + 4 * kMiB);
+      scratch + 128 * (std::max(work.rows, work.step_rows) + 16 * parameters) + page_tables + 4 * kMiB);
   return out;
 }
 

@@ -47,6 +47,7 @@ struct GpuWork {
   int64_t running = 0;    // samples decoded together; 0: no sampling
   int64_t step_rows = 0;  // most rows of one step: them, and prompts
   int64_t longest = 0;    // tokens of a sample
+  int64_t keys = 0;       // most that a row attends to: of all that is sampled, where that is several things
   int64_t kv_pages = 0;   // of numerics::kKeyBlock tokens
   int64_t positions = 0;  // of the RoPE tables
   // Training.

@@ -38,7 +38,7 @@ GpuWork recipe() {
   GpuWork work;
   work.running = 256;
   work.step_rows = 256 + 1 + 512;
-  work.longest = 1124;
+  work.longest = work.keys = 1124;
   work.kv_pages = 256 * 19;
   work.positions = 32768;
   work.trains = true;

@@ -67,7 +67,7 @@ class Decoder {
   virtual void ensure_pages(int64_t count) = 0;
   virtual void clear_page(int32_t page) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;
-  // A hint: pages [0, count) will be needed before long.
+  // A hint: pages [0, count) will be needed before long. Contents of all pages may be lost.
   virtual void reserve_pages(int64_t /*count*/) {}
   // Writes keys and values of the rows, then draws. Errors (kStopped): an attention score out of range.
   virtual Status step(const cpu::Context& context, const DecodeBatch& batch,

@@ -16,6 +16,8 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+constexpr int64_t kCounterBytes = Context::kCounters * static_cast<int64_t>(sizeof(unsigned));
+
 }  // namespace
 
 int device_count() {
@@ -25,6 +27,14 @@ int device_count() {
     return 0;
   }
   return count;
+}
+
+std::string no_device_reason() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess) return "";
+  (void)cudaGetLastError();
+  return fmt::format(" ({})", cudaGetErrorString(code));
 }
 
 DeviceInfo device_info(int device) {
@@ -62,6 +72,7 @@ Context::Context(int device, int sms)
 
 Context::~Context() {
   release(scratch_, scratch_bytes_);
+  release(counters_, kCounterBytes);
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
@@ -85,6 +96,14 @@ void* Context::scratch(int64_t bytes) const {
     scratch_bytes_ = bytes;
   }
   return scratch_;
+}
+
+unsigned* Context::counters() const {
+  if (counters_ == nullptr) {
+    counters_ = static_cast<unsigned*>(allocate(kCounterBytes, "counters of operations"));
+    fill(*this, counters_, 0, kCounterBytes);
+  }
+  return counters_;
 }
 
 }  // namespace lockstep::cuda

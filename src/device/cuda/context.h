@@ -24,6 +24,8 @@ struct DeviceInfo {
 
 // Number of GPUs; 0 without a driver.
 int device_count();
+// Why there is none, as " (...)"; "" where there are some.
+std::string no_device_reason();
 DeviceInfo device_info(int device);
 // CUDA versions, like "13.0": what the driver knows, and what this program was built with.
 std::string driver_version();
@@ -49,6 +51,10 @@ class Context {
   // reserve_scratch() before capturing a graph.
   void* scratch(int64_t bytes) const;
   void reserve_scratch(int64_t bytes) const { (void)scratch(bytes); }
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+  // kCounters counters in device memory, zero at first: an op that counts in them leaves them zero.
+  static constexpr int64_t kCounters = 65536;
+  unsigned* counters() const;
 
  private:
   DeviceInfo info_;
@@ -56,6 +62,7 @@ class Context {
   Stream stream_ = nullptr;
   mutable void* scratch_ = nullptr;
   mutable int64_t scratch_bytes_ = 0;
+  mutable unsigned* counters_ = nullptr;
 };
 
 // Where an op reports data it can not go on with: the least key wins, so the first error in the order of the

@@ -27,14 +27,20 @@ class CudaDecoder : public Decoder {
   }
 
   void ensure_pages(int64_t count) override {
-    if (count > pages_) grow(std::max(count, std::max<int64_t>(64, pages_ + pages_ / 2)));
+    if (count <= pages_) return;
+    const int64_t ahead = std::max<int64_t>(64, pages_ + pages_ / 2);
+    grow(std::max(count, std::min(ahead, device_.free_bytes() / page_bytes())));
   }
-  // Growing copies, and graphs hold addresses: all at once. Where that does not fit, a quarter of what is
+  // Nothing is kept, so that old and new are not there together. Where it does not fit, a quarter of what is
   // free: more is taken only when it is needed.
   void reserve_pages(int64_t count) override {
-    const int64_t most = device_.free_bytes() / page_bytes();
-    const int64_t pages = count <= most ? count : most / 4;
-    if (pages > pages_) grow(pages);
+    const int64_t most = (device_.free_bytes() + kv_.size_bytes()) / page_bytes();
+    const int64_t pages = count <= most ? count : std::max(pages_, most / 4);
+    if (pages <= pages_) return;
+    device_.synchronize();
+    kv_.clear();
+    pages_ = 0;
+    grow(pages);
   }
   void clear_page(int32_t page) override {
     cuda::fill(device_, kv_.data() + page * page_elements_, 0, page_bytes());
@@ -146,8 +152,7 @@ class CudaDecoder : public Decoder {
   // Every address that one_of_many() passes on and that may change.
   std::vector<const void*> memory() const {
     return {kv_.data(),
-            inputs_.rows().ids,
-            inputs_.steps(),
+            inputs_.rows().ids,  // the first of a block: the others lie where the key puts them
             hidden_.data(),
             activations_.inverse_rms1.data(),
             activations_.qkv.data(),

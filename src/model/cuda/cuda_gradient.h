@@ -30,7 +30,7 @@ struct DeviceLeaves {
 class CudaGradient {
  public:
   // Key of a fault: the leaf, then the first parameter by name; parts of tokens come after all leaves.
-  static constexpr int kLeafShift = 12;
+  static constexpr int kLeafShift = 17;  // 4,096 layers of 12 parameters; leaves up to 4,096 fit an int32
   static constexpr unsigned long long kPieces = 1ULL << 60;
 
   CudaGradient(const cuda::Context& device, const ParameterTable& table)

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/device_error.h"
 #include "model/cuda/cuda_decoder.h"
 #include "model/cuda/cuda_learner.h"
 #include "ops/adamw/adamw_bf16_cpu.h"
@@ -119,9 +120,10 @@ class CudaModel : public Model, public DeviceMasters {
 
 }  // namespace
 
-Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int device) {
+Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int device) try {
   const int count = cuda::device_count();
-  if (device < 0 || device >= count) return invalid("this machine has {} usable GPUs", count);
+  if (device < 0 || device >= count)
+    return invalid("this machine has {} usable GPUs{}", count, cuda::no_device_reason());
   const cuda::DeviceInfo info = cuda::device_info(device);
   if (info.major < 8) {
     return invalid("{} has compute capability {}.{}; 8.0 or later is needed", info.name, info.major,
@@ -148,6 +150,8 @@ Result<GpuInfo> cuda_device(Profile profile, const ModelConfig& config, int devi
                  info.free_bytes,
                  cuda::driver_version(),
                  cuda::runtime_version()};
+} catch (const DeviceError& error) {  // a GPU that is full, taken or broken is one that can not be used
+  return invalid("{}", error.what());
 }
 
 Result<std::unique_ptr<Model>> make_cuda_model(Profile profile, const ModelConfig& config,

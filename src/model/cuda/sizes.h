@@ -50,14 +50,19 @@ struct DecodeElements {
       : hidden(rows * config.hidden), last(draws * config.hidden), logits(draws * logits_stride(config)) {}
 };
 
+// Whether RoPE is part of the product that makes q, k and v, in profile bf16 (matmul_bf16_cuda.h, kRope).
+inline bool fuses_rope(const ModelConfig& config) {
+  return config.head_size == 64 || config.head_size == 128;
+}
+
 // Of what a layer's forward pass does not keep (DeviceScratch).
 struct ScratchElements {
   int64_t normed = 0, act = 0;  // E
-  int64_t product = 0;          // float; where the head size does not fit the fused epilogue
+  int64_t product = 0;          // float; where RoPE is not part of the product
   ScratchElements(const ModelConfig& config, int64_t rows)
       : normed(rows * config.hidden),
         act(rows * config.intermediate),
-        product(config.head_size % 64 != 0 ? rows * config.qkv_size() : 0) {}
+        product(fuses_rope(config) ? 0 : rows * config.qkv_size()) {}
   int64_t bytes(int64_t element) const { return element * (normed + act) + 4 * product; }
 };
 

@@ -178,7 +178,7 @@ struct TensorOps<Bf16> {
                             const float* inverse_rms, int64_t rows, int64_t h, E* dh) {
     ops::rms_norm_backward_bf16_cuda(c, dy, x, gain, inverse_rms, rows, h, dh);
   }
-  // product: binary32 [rows, qkv], used where the head size does not fit the fused epilogue.
+  // product: binary32 [rows, qkv], used where RoPE is not part of the product.
   static void qkv(const cuda::Context& c, const ModelConfig& config, const E* x, const E* w, const E* bias,
                   const ops::RopeDeviceTable& rope, const DeviceRows& rows, float* product, E* out) {
     const int64_t n = config.qkv_size();
@@ -186,7 +186,7 @@ struct TensorOps<Bf16> {
     forward.bias = bias;
     forward.rope = {rope.cos, rope.sin, rows.positions, config.head_size, config.q_size() + config.kv_size()};
     forward.ld_out = n;
-    const bool fused = config.head_size % 64 == 0;
+    const bool fused = fuses_rope(config);
     forward.output = fused ? ops::MatmulOutput::kRope : ops::MatmulOutput::kFloat;
     forward.out = fused ? static_cast<void*>(out) : static_cast<void*>(product);
     ops::matmul_forward_bf16_cuda(c, x, config.hidden, w, rows.rows, n, config.hidden, forward);

@@ -20,9 +20,9 @@ namespace {
 // other lanes are +0.
 template <int kThreads>
 __global__ void __launch_bounds__(256) statistics_kernel(const BackwardArguments a) {
-  const int sample = static_cast<int>(blockIdx.y);
+  const int sample = static_cast<int>(blockIdx.x) / a.statistics_tiles;
   const int rows = a.samples.rows[sample];
-  const int row0 = static_cast<int>(blockIdx.x) * 16;
+  const int row0 = static_cast<int>(blockIdx.x) % a.statistics_tiles * 16;
   if (row0 >= rows) return;
   const int64_t begin = a.samples.begin[sample];
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
@@ -543,7 +543,8 @@ void attention_backward_bf16_cuda(const cuda::Context& context, const AttentionS
   a.statistics.pairs = reinterpret_cast<uint4*>(scratch);
   a.statistics.floor = reinterpret_cast<float*>(scratch + shape.heads * a.statistics.rows * 8);
 
-  const dim3 grid(cuda::blocks_for(samples.max_rows, 16), static_cast<unsigned>(samples.count));
+  a.statistics_tiles = static_cast<int>(cuda::blocks_for(samples.max_rows, 16));
+  const auto grid = static_cast<unsigned>(a.statistics_tiles * samples.count);  // in x: samples may be many
   if (a.d <= 64) {
     attention::statistics_kernel<8><<<grid, 256, 0, context.stream()>>>(a);
   } else {

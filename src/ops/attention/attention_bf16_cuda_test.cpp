@@ -225,6 +225,26 @@ TEST(AttentionBf16Cuda, ForwardWithLargeScores) {
   }
 }
 
+// A score just below the bound, whose rounded exponent is the bound itself.
+TEST(AttentionBf16Cuda, ForwardWithTheLargestScore) {
+  LOCKSTEP_NEEDS_HOPPER();
+  Context context(0);
+  for (const float sign : {1.0F, -1.0F}) {
+    SCOPED_TRACE(sign);
+    Batch batch({1, 1, 64}, {1}, 15, 1.0F);
+    std::fill_n(batch.qkv.begin(), 128, Bf16{0});
+    const float q[] = {65536, 256, 1}, k[] = {177, 114, 23};
+    for (int i = 0; i < 3; ++i) {
+      batch.qkv[i] = numerics::float_to_bfloat16(q[i]);
+      batch.qkv[64 + i] = numerics::float_to_bfloat16(sign * k[i]);
+    }
+    batch.forward_ref();
+    EXPECT_TRUE(batch.ok);
+    EXPECT_EQ(batch.max_exponent[0], sign * numerics::kMaxScore);
+    expect_forward(context, batch);
+  }
+}
+
 TEST(AttentionBf16Cuda, ForwardReportsTheFirstBadRow) {
   LOCKSTEP_NEEDS_HOPPER();
   Context context(0);

@@ -29,6 +29,7 @@ struct BackwardArguments {
   int64_t ld, ldo;
   Statistics statistics;
   int heads, kv_heads, d, head_tiles, chunk_groups;
+  int statistics_tiles;  // of 16 rows, of the longest sample
   float scale, gradient_scale;
   bool vector, vector_out;
 };

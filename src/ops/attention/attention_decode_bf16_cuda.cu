@@ -445,12 +445,20 @@ bool aligned(const KvPagesCuda& pages) {
 template <int kPanels, bool kWide, bool kVector, int kWarps>
 void launch_decode(const cuda::Context& context, const DecodeArguments& a, dim3 grid) {
   constexpr int kHeads = kWide ? 16 : 8;
-  const int bytes = kValueTiles * kPanels * kPanelBytes + kHeads * (a.round_blocks * kRows + 4 + 10) * 4;
+  const auto bytes = [](int round_blocks) {
+    return kValueTiles * kPanels * kPanelBytes + kHeads * (round_blocks * kRows + 4 + 10) * 4;
+  };
   auto* kernel = decode_kernel<kPanels, kWide, kVector, kWarps>;
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-              "shared memory of attention");
-  cuda::launch_early(context, "attention decode, bf16", kernel, grid, kWarps * 32, static_cast<size_t>(bytes),
-                     a);
+  // For all launches: a recorded one may need more than the one at hand.
+  static const bool ready = [&] {
+    cuda::check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes(kRoundBlocks)),
+        "shared memory of attention");
+    return true;
+  }();
+  (void)ready;
+  cuda::launch_early(context, "attention decode, bf16", kernel, grid, kWarps * 32,
+                     static_cast<size_t>(bytes(a.round_blocks)), a);
 }
 
 template <int kPanels, bool kWide>

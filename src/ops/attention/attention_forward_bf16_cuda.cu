@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     const int row = own / 32 * 16 + lane / 4 + 8 * i;
     const bool query = row >= low && row < high;
     const float r = 1.0F / l[i];
-    if (query && (sums.bad[i] || l[i] != l[i] || !(fabsf(m[i]) < numerics::kMaxScore)))
+    if (query && (sums.bad[i] || l[i] != l[i] || !(fabsf(m[i]) <= numerics::kMaxScore)))
       cuda::report(a.fault, static_cast<unsigned long long>(row0 + row));
     if (slice == 0 && lane % 4 == 0 && row >= low && row < padded && a.max_exponent != nullptr) {
       a.max_exponent[(row0 + row) * a.heads + head] = query ? m[i] : 0.0F;

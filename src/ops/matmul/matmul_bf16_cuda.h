@@ -15,8 +15,8 @@ enum class MatmulOutput {
   kFloat,     // out: float [m, n], 16-byte aligned, ld_out a multiple of 4
   kBf16,      // out: Bf16 [m, n] = bf16(y)
   kResidual,  // out = bf16(residual + y); out may be residual
-  kRope,    // out = bf16(y rotated); head_size a multiple of 64 that divides n, rope.columns a multiple of it
-  kSwiglu,  // n = 2f: out [m, 2f] = bf16(y) where it is not null, act [m, f]; f a multiple of 8
+  kRope,      // out = bf16(y rotated); head_size 64 or 128, which divides n; rope.columns a multiple of it
+  kSwiglu,    // n = 2f: out [m, 2f] = bf16(y) where it is not null, act [m, f]; f a multiple of 8
 };
 
 struct MatmulForwardBf16 {

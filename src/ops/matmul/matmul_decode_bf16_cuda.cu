@@ -6,8 +6,6 @@
 #include "ops/matmul/matmul_decode.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include "core/check.h"
 #include "device/cuda/launch.h"
@@ -25,7 +23,6 @@ constexpr int kThreads = 160;  // a warpgroup that multiplies and a producer war
 constexpr int kSlab = 32;      // tokens whose results pass through shared memory together
 constexpr int kSlabStride = kRows + 4;
 constexpr int kMaxTokens = 64;
-constexpr int64_t kMaxPairs = 65536;
 
 struct DecodeArguments {
   int tiles = 0;   // of kRows rows of W
@@ -352,19 +349,6 @@ __global__ void __launch_bounds__(kThreads, D::kPerSm)
   }
 }
 
-// Counters that are zero between launches, one set a context: they must outlive a launch and start as zeros.
-unsigned* arrivals_of(const cuda::Context& context) {
-  static std::mutex mutex;
-  static std::map<const cuda::Context*, unsigned*> known;
-  const std::scoped_lock lock(mutex);
-  unsigned*& at = known[&context];
-  if (at == nullptr) {
-    cuda::check(cudaMalloc(&at, kMaxPairs * sizeof(unsigned)), "allocating the counters of decode products");
-    cuda::check(cudaMemset(at, 0, kMaxPairs * sizeof(unsigned)), "clearing the counters of decode products");
-  }
-  return at;
-}
-
 int64_t tiles_of(int64_t n) {
   return (n + kRows - 1) / kRows;  // of gate and up too: runs of 32 of each
 }
@@ -439,11 +423,11 @@ void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_
   p.splits = static_cast<int>(cut.splits);
   p.tokens = cut.tokens;
   p.units = p.tiles * p.groups * p.splits;
-  LOCKSTEP_CHECK(tiles_of(n) * cut.groups <= kMaxPairs && m <= kMatmulDecodeRows);
+  LOCKSTEP_CHECK(tiles_of(n) * cut.groups <= cuda::Context::kCounters && m <= kMatmulDecodeRows);
   if (p.splits > 1) {
     p.sums =
         static_cast<float*>(context.scratch(matmul_decode_bf16_scratch(context, m, n, k, forward.chunk)));
-    p.arrivals = arrivals_of(context);
+    p.arrivals = context.counters();
   }
   switch (cut.tokens) {
     case 8:

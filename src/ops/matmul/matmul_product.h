@@ -256,6 +256,7 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap& first, const CUte
       if (!kResidual) {
         hopper::barrier_arrive(places.ready + place * 8);
       } else if (t + step < tiles) {
+        if (p.epilogue.n % P::kGranule != 0) hopper::fence_copies();  // read by store_last_columns
         load_residual<P>(&second, places, place, box_column<P>(next.column, box),
                          next.row * kTileRows + group * 64);
       }

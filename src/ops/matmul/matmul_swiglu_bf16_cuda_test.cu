@@ -22,19 +22,26 @@ __device__ __forceinline__ bool is_nan(uint32_t bf16) {
   return (bf16 & 0x7FFFU) > 0x7F80U;
 }
 
-// Block b has ups 256 * b to 256 * b + 255, its threads all gates. A group of eight is decided as one, so
-// neighbours in it come with signs and magnitudes apart as well as together.
+// Which gates stand together, for a group of eight is decided as one: a gate alone (so that no other sends it
+// the exact way), a gate and its negative, neighbours.
+enum class Together { kAlone, kSigns, kNeighbours };
+
+__device__ __forceinline__ uint32_t gate_at(Together together, uint32_t number, uint32_t i) {
+  if (together == Together::kNeighbours) return (number & ~7U) | ((number + i) & 7U);
+  return together == Together::kSigns && i % 2 == 1 ? number ^ 0x8000U : number;
+}
+
+// Block b has ups 256 * b to 256 * b + 255, its threads all gates.
 template <Way kWay>
-__global__ void compare_kernel(uint32_t scatter, Difference* difference) {
-  for (uint32_t gates = threadIdx.x; gates < 65536 / 8; gates += blockDim.x) {
+__global__ void compare_kernel(Together together, Difference* difference) {
+  const uint32_t step = together == Together::kNeighbours ? 8 : 1;
+  for (uint32_t number = threadIdx.x * step; number < 65536; number += blockDim.x * step) {
+    uint32_t gate[4];
+    for (uint32_t i = 0; i < 4; ++i)
+      gate[i] = gate_at(together, number, 2 * i) | (gate_at(together, number, 2 * i + 1) << 16);
     for (uint32_t u = 0; u < 256; ++u) {
-      uint32_t gate[4], up[4], act[4], want[4];
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t low = ((gates * 8 + 2 * i) * scatter) & 0xFFFFU;
-        const uint32_t high = ((gates * 8 + 2 * i + 1) * scatter) & 0xFFFFU;
-        gate[i] = low | (high << 16);
-        up[i] = (blockIdx.x * 256 + u) * 0x10001U;
-      }
+      uint32_t up[4], act[4], want[4];
+      for (uint32_t i = 0; i < 4; ++i) up[i] = (blockIdx.x * 256 + u) * 0x10001U;
       if (kWay == Way::kProduct) {
         swiglu_words(gate, up, act);
       } else {
@@ -55,12 +62,12 @@ __global__ void compare_kernel(uint32_t scatter, Difference* difference) {
 }
 
 template <Way kWay>
-void check(uint32_t scatter) {
+void check(Together together) {
   const cuda::Context context(0);
   cuda::DeviceBuffer<Difference> device(1);
   Difference difference;
   device.upload(context, &difference, 1);
-  compare_kernel<kWay><<<256, 512, 0, context.stream()>>>(scatter, device.data());
+  compare_kernel<kWay><<<256, 512, 0, context.stream()>>>(together, device.data());
   cuda::check(cudaGetLastError(), "comparing SwiGLU");
   device.download(context, &difference, 1);
   context.synchronize();
@@ -69,14 +76,14 @@ void check(uint32_t scatter) {
 
 TEST(MatmulSwigluBf16Cuda, ProductsWayOfAllPairs) {
   LOCKSTEP_NEEDS_HOPPER();
-  check<Way::kProduct>(1);
-  check<Way::kProduct>(40503);
+  for (const Together together : {Together::kAlone, Together::kSigns, Together::kNeighbours})
+    check<Way::kProduct>(together);
 }
 
 TEST(MatmulSwigluBf16Cuda, DecodesWayOfAllPairs) {
   LOCKSTEP_NEEDS_HOPPER();
-  check<Way::kDecode>(1);
-  check<Way::kDecode>(40503);
+  for (const Together together : {Together::kAlone, Together::kSigns, Together::kNeighbours})
+    check<Way::kDecode>(together);
 }
 
 }  // namespace
