@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "device/cuda/error.h"
+#include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
 #include "model/gpu.h"
 #include "model/load.h"
@@ -240,6 +241,19 @@ TEST(GpuMemory, ALongerCacheTakesThePlaceOfAShorter) {
   const int64_t grown = cuda::memory_count().peak - before;
   EXPECT_GE(grown, 60 * page);
   EXPECT_LE(grown, 70 * page);
+}
+
+// Steps of several sizes: each is recorded once, and replayed in the next rollout, too.
+TEST(DecodeGraphs, AreKept) {
+  LOCKSTEP_NEEDS_HOPPER();
+  Shape shape;  // 24 samples, 10 at a time: the last steps have 4
+  const int64_t none = cuda::graphs_recorded();
+  Step step(Profile::kBf16, small_config(), shape);
+  step.rollout();
+  const int64_t first = cuda::graphs_recorded() - none;
+  EXPECT_GE(first, 2);
+  step.rollout();
+  EXPECT_EQ(cuda::graphs_recorded() - none, first);
 }
 
 // Takes what is free, but for less than an update's logits.

@@ -3,9 +3,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+
 #include "device/cuda/error.h"
 
 namespace lockstep::cuda {
+namespace {
+
+std::atomic<int64_t> recorded_count{0};
+
+}  // namespace
+
+int64_t graphs_recorded() {
+  return recorded_count;
+}
 
 Graph::Graph(const Context& context, const std::string& what, const std::function<void()>& launches) {
   const std::string doing = "recording " + what + " as a CUDA graph (--cuda-graphs off does without)";
@@ -24,6 +35,7 @@ Graph::Graph(const Context& context, const std::string& what, const std::functio
   if (graph != nullptr) (void)cudaGraphDestroy(graph);
   if (code != cudaSuccess) (void)cudaGetLastError();
   check(code, doing.c_str());
+  ++recorded_count;
 }
 
 Graph::~Graph() {

@@ -12,6 +12,9 @@ struct CUgraphExec_st;  // what a cudaGraphExec_t points to
 
 namespace lockstep::cuda {
 
+// Recordings made in this process; tests count them.
+int64_t graphs_recorded();
+
 class Graph {
  public:
   Graph() = default;
