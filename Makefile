@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 CXX_LAUNCHER := $(shell command -v ccache >/dev/null 2>&1 && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 CMAKE_ARGS ?=
 
-.PHONY: help deps deps-dev configure build program demo test format format-check lint layers test-matrix test-gpu bench bench-gpu golden sanitize fuzz test-interop clean
+.PHONY: help deps deps-dev configure build program demo test format format-check lint layers needs-nvcc test-matrix test-gpu bench bench-gpu golden sanitize fuzz test-interop clean
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
@@ -39,9 +39,10 @@ layers:
 	@python3 tools/check_layers.py
 
 CODE := $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' 2>/dev/null)
-format: ## clang-format in place
+format: ## clang-format in place (make deps-dev installs it)
 	@clang-format -i $(CODE)
 format-check:
+	@command -v clang-format >/dev/null 2>&1 || { echo "clang-format is missing: make deps-dev installs it" >&2; exit 2; }
 	@clang-format --dry-run --Werror $(CODE)
 lint: layers ## clang-tidy over the compile commands
 	@cmake -S . -B build-lint -G Ninja -DLOCKSTEP_CUDA=off -DCMAKE_CXX_COMPILER=clang++ > /dev/null
@@ -59,9 +60,11 @@ fuzz: deps-dev ## libFuzzer over every parser, a minute each
 	@tools/fuzz.sh
 test-interop: build ## saved checkpoints load in transformers (installs torch and transformers in a venv)
 	@tools/test_interop.sh
-test-gpu: build ## every CUDA op against its definition, then whole runs against the CPU's golden ledgers (needs a GPU)
+test-gpu: needs-nvcc build ## every CUDA op against its definition, then whole runs against the CPU's golden ledgers (needs a GPU)
 	@tools/test_gpu.sh $(BUILD)
-bench-gpu: build ## the GPU's products, attention and small ops against vendor libraries; JSON in build-bench
+bench-gpu: needs-nvcc build ## the GPU's products, attention and small ops against vendor libraries; JSON in build-bench
 	@tools/bench_gpu.sh
+needs-nvcc:
+	@command -v nvcc >/dev/null 2>&1 || [ -x "$${CUDAToolkit_ROOT:-/usr/local/cuda}/bin/nvcc" ] || { echo "this needs a CUDA toolkit (12.4 or later) with nvcc: put it on PATH or set CUDAToolkit_ROOT" >&2; exit 2; }
 clean:
 	@rm -rf build build-*

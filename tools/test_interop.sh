@@ -5,8 +5,10 @@
 set -eu
 python=${1:-build-interop/venv/bin/python}
 if [ ! -x "$python" ]; then
+  trap 'rm -rf build-interop/venv' EXIT   # half an environment would be taken for a whole one
   python3 -m venv build-interop/venv 2>/dev/null || { echo "test-interop: python3-venv is missing; apt-get install python3-venv" >&2; exit 2; }
   build-interop/venv/bin/pip install -q torch transformers safetensors numpy jinja2
+  trap - EXIT
 fi
 demo=build-interop/demo
 if [ ! -f "$demo/run-a/latest_checkpointed_iteration.txt" ]; then

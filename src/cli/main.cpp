@@ -96,6 +96,7 @@ int guarded(const std::vector<std::string>& words, const std::string& program) {
 int main(int argc, char** argv) {
   // A reader that goes away must not end a run; a failed write is reported where it happens.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files, too
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
   return lockstep::cli::guarded(words, argc > 0 ? argv[0] : "lockstep");
 }

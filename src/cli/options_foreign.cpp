@@ -105,7 +105,7 @@ std::vector<Option> numerics() {
   Option deterministic = flag_option({"deterministic-mode", kConfigurable, Group::kMachine, Role::kFixed},
                                      true, "vendor mode is not in this release");
   deterministic.target = "true";
-  Option version = text_option({"numerics", kConfigurable, model, Role::kFixed}, "VERSION", "1",
+  Option version = real_option({"numerics", kConfigurable, model, Role::kFixed}, "1", {},
                                "the numerics version of this release");
   version.target = "1";
   // A clip that leaves 1 alone has no effect; another one would.

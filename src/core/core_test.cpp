@@ -7,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/file.h"
+#include "core/machine_memory.h"
 #include "core/nesting.h"
 #include "core/sha256.h"
 #include "core/suggest.h"
@@ -66,6 +67,17 @@ TEST(File, AtomicWriteReplacesAndErrorsNameThePath) {
   EXPECT_EQ(missing.code(), StatusCode::kInvalid);
   EXPECT_NE(missing.message().find("/b"), std::string::npos);
   EXPECT_EQ(write_file_atomic(join_path(folder, "no/such"), "x").code(), StatusCode::kStopped);
+}
+
+TEST(MachineMemory, IsTheLeastOfMachineAndControlGroup) {
+  const std::string meminfo =
+      "MemTotal:       24000000 kB\nMemFree: 5 kB\nSwapTotal:       1000 kB\nSwapFree: 0 kB\n";
+  constexpr int64_t kKib = 1024;
+  EXPECT_EQ(machine_memory_of(meminfo, "", ""), 24001000 * kKib);
+  EXPECT_EQ(machine_memory_of(meminfo, "max\n", "max\n"), 24001000 * kKib);
+  EXPECT_EQ(machine_memory_of(meminfo, "1073741824\n", "0\n"), int64_t{1} << 30);
+  EXPECT_EQ(machine_memory_of("", "", ""), 0);
+  EXPECT_GT(machine_memory(), int64_t{1} << 26);
 }
 
 TEST(File, AnOutputFolderMayBeMissingButNotBehindAFile) {

@@ -74,7 +74,10 @@ class Demo {
       }
       LOCKSTEP_ASSIGN_OR_RETURN(const auto names, list_directory(config_.out));
       if (!names.empty()) {
-        return invalid("{}: is in use; name another folder with --out, or remove it", config_.out);
+        return invalid(
+            "{}: is not empty (an earlier demo?); remove it, or name another folder: lockstep demo --out "
+            "FOLDER",
+            config_.out);
       }
     }
     const Status made = make_directories(config_.out);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/machine_memory.h"
 #include "loop/generate.h"
 #include "loop/prompts.h"
 #include "model/model.h"
@@ -158,7 +159,6 @@ RunMemory sampling_memory(const Start& start, model::Profile profile, const Mach
     add_sampling(sampling, engine, &work);
     work.positions = std::min(start.shape.max_positions, sampling.longest);
     out.gpu = model::gpu_memory(profile, start.shape, work);
-    out.remedy = sampling_remedy(engine);
     out.host = gpu_host_parts(start, profile, false, false);
   } else {
     const int64_t rows = running + engine.chunked_prefill_size;
@@ -171,6 +171,7 @@ RunMemory sampling_memory(const Start& start, model::Profile profile, const Mach
         {fmt::format("activations of {} tokens", rows), needs.activations},
         {"logits", running * start.shape.vocab * kFloat}};
   }
+  out.remedy = sampling_remedy(engine);
   out.host.push_back(kept_part(sampling, ""));
   out.host.push_back(common_part());
   return out;
@@ -197,6 +198,22 @@ std::string memory_text(const Start& start, const RunMemory& memory) {
 }
 
 }  // namespace
+
+Status check_host_memory(int64_t machine, const RunMemory& memory) {
+  const int64_t sum = model::memory_sum(memory.host);
+  if (machine <= 0 || sum <= machine) return ok_status();
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
+  std::string terms;
+  for (const MemoryPart& part : memory.host) {
+    if (part.bytes > 0)
+      terms += fmt::format("{}{} {:.1f}", terms.empty() ? "" : ", ", part.name, gib(part.bytes));
+  }
+  return {
+      StatusCode::kInvalid,
+      fmt::format("needs {:.1f} GiB of memory at most ({}), this machine has {:.1f} with swap; {}, or lower "
+                  "the batch",
+                  gib(sum), terms, gib(machine), memory.remedy)};
+}
 
 RunMemory train_memory(const TrainConfig& config, const Start& start, const PromptSource& prompts,
                        const Evaluator& evaluator) {
@@ -226,7 +243,6 @@ RunMemory train_memory(const TrainConfig& config, const Start& start, const Prom
     work.reference = reference;
     work.positions = start.shape.max_positions;
     out.gpu = model::gpu_memory(config.profile, start.shape, work);
-    out.remedy = training_remedy(config.machine) + ", " + sampling_remedy(engine);
     out.host = gpu_host_parts(start, config.profile, true, reference);
   } else {
     model::MemoryNeeds needs;
@@ -241,6 +257,7 @@ RunMemory train_memory(const TrainConfig& config, const Start& start, const Prom
     out.host.push_back(kv_part(cached, engine, needs.kv_page));
     out.host.push_back({"logits", needs.logits + running * start.shape.vocab * kFloat});
   }
+  out.remedy = training_remedy(config.machine) + ", " + sampling_remedy(engine);
   const bool eval_kept = eval.kept_bytes() > rollout.kept_bytes();
   out.host.push_back(eval_kept ? kept_part(eval, " of an evaluation") : kept_part(rollout, " of a step"));
   out.host.push_back(common_part());
@@ -256,13 +273,13 @@ RunMemory sft_memory(const SftConfig& config, const Start& start, const Demonstr
     add_training(training, config.profile, config.machine, &work);
     work.positions = start.shape.max_positions;
     out.gpu = model::gpu_memory(config.profile, start.shape, work);
-    out.remedy = training_remedy(config.machine);
     out.host = gpu_host_parts(start, config.profile, true, false);
   } else {
     model::MemoryNeeds needs;
     out.host = training_parts(start, config.profile, config.machine, training, &needs);
     out.host.push_back({"logits", needs.logits});
   }
+  out.remedy = training_remedy(config.machine);
   out.host.push_back(
       {fmt::format("{} rows, and those of a step", lengths.rows),
        (lengths.tokens + config.batch_size * lengths.longest) * static_cast<int64_t>(sizeof(int32_t))});
@@ -282,6 +299,7 @@ RunMemory generate_memory(const GenerateConfig& config, const Start& start, int6
 }
 
 Status check_memory(const Start& start, const RunMemory& memory) {
+  LOCKSTEP_RETURN_IF_ERROR(check_host_memory(machine_memory(), memory));
   if (!start.device.gpu) return ok_status();
   return model::check_gpu_memory(*start.device.gpu, memory.gpu, memory.remedy);
 }

@@ -15,7 +15,7 @@ namespace lockstep::loop {
 struct RunMemory {
   std::vector<model::MemoryPart> host;
   std::vector<model::MemoryPart> gpu;  // none: the run is on the CPU
-  std::string remedy;                  // what makes the GPU's part less
+  std::string remedy;                  // what makes it less
 };
 
 // Lengths of demonstrations, in tokens.
@@ -33,9 +33,11 @@ RunMemory eval_memory(const EvalCommandConfig& config, const Start& start, const
 // samples: of all prompts; longest: prompt and response.
 RunMemory generate_memory(const GenerateConfig& config, const Start& start, int64_t samples, int64_t longest);
 
-// kInvalid, with the arithmetic and what to change, when the run is on a GPU and does not fit its free
-// memory.
+// kInvalid, with the arithmetic and what to change, when the run does not fit this machine's memory, or is on
+// a GPU and does not fit what is free there.
 Status check_memory(const Start& start, const RunMemory& memory);
+// The first of them, for a machine of so many bytes with swap; 0: not known.
+Status check_host_memory(int64_t machine, const RunMemory& memory);
 
 // One line a part and the sum, for --dry-run. Each reads config.json, the tokenizer and, for the lengths, the
 // data files, and refuses (kInvalid) what the run itself would refuse of them.
