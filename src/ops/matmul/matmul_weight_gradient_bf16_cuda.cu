@@ -18,7 +18,7 @@ template <int kColumns, int kAcross, int kDown>
 constexpr Choice choice(double cost) {
   return {kColumns, kAcross, kDown, cost, &launch_weight_gradient<GradientTile<kColumns, kAcross, kDown>>};
 }
-const Choice kChoices[] = {choice<192, 2, 1>(1.0), choice<192, 1, 1>(1.02), choice<128, 1, 1>(0.75)};
+const Choice kChoices[] = {choice<192, 1, 1>(1.0), choice<192, 2, 1>(1.01), choice<128, 1, 1>(0.8)};
 
 // Rounds of the grid over pairs of a tile and a leaf, times the cost of a tile. One leaf is not counted: the
 // first and the last are mostly cut.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/memory.h"
@@ -158,6 +159,19 @@ TEST(MatmulBf16Cuda, WeightGradientOfEmptyLeaves) {
   LOCKSTEP_NEEDS_HOPPER();
   const Update u = make_update(264, 136, {0, 96, 0, 0, 64, 16, 0});
   check(u, {{u.rows}, {96, u.rows}});
+}
+
+// More units a block than the ring that tells of them has places, for tiles beside and below each other.
+TEST(MatmulBf16Cuda, WeightGradientOfManyLeaves) {
+  LOCKSTEP_NEEDS_HOPPER();
+  std::vector<int64_t> leaf_rows;
+  for (int64_t i = 0; i < 24; ++i) leaf_rows.push_back(16 * (1 + i * 5 % 7));
+  int64_t cut = 0;
+  for (int64_t i = 0; i < 11; ++i) cut += leaf_rows[static_cast<size_t>(i)];
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{392, 72}, {72, 264}, {184, 136}}) {
+    const Update u = make_update(n, k, leaf_rows);
+    check(u, {{u.rows}, {cut + 16, u.rows}});
+  }
 }
 
 TEST(MatmulBf16Cuda, WeightGradientOutOfRange) {

@@ -2,17 +2,17 @@
 // The kernel of weight gradients. The tiles' matrix is the image transposed, [k, n]: so its rows lie in
 // memory one element after the other, which suits the additions. Tiles are 128 rows x kColumns columns. A
 // cluster takes pairs of a tile and a leaf. One thread copies blocks of tokens into a ring of stages, two
-// warpgroups multiply, 64 rows each, and three warps convert the results of a leaf and add them to the image
-// during the chain of the next leaf. Integers add in any order, so it does not matter which block has which
-// pairs.
+// warpgroups multiply, 64 rows each, and three warps check and convert the results of a leaf and add them to
+// the image during the chain of the next leaf. Integers add in any order, so it does not matter which block
+// has which pairs.
 #pragma once
 
 #include <algorithm>
 
 #include "device/cuda/launch.h"
 #include "numerics/fixed_point.h"
-#include "ops/matmul/matmul_bf16_cuda.h"
 #include "ops/matmul/matmul_product.h"
+#include "ops/matmul/matmul_weight_gradient_units.cuh"
 
 namespace lockstep::ops {
 
@@ -41,137 +41,32 @@ struct GradientMaps {
   CUtensorMap a_group, b_group;  // of 16
 };
 
-struct GradientArguments {
-  int rows = 0;                     // tokens
-  int m = 0, n = 0;                 // rows and columns of the tiles' matrix: the image is [n][m]
-  int tiles_across = 0, tiles = 0;  // in clusters
-  bool rows_inside = false;         // neighbouring clusters: one below the other
-  WeightGradientBf16 target;
-  unsigned* counter = nullptr;  // of units, 0 at the start
-  float* sums = nullptr;        // [grid][128 * kColumns]: sums of whole chunks of the leaf at hand
-};
-
-// Units are pairs of a tile and a leaf. Neighbours are neighbouring tiles of a leaf, which read the same rows
-// and are at work at the same time, so that these come from memory once. Bands of as many tiles as there are
-// clusters, each with all its leaves, so that a tile's image stays in the L2; the last band takes the tiles
-// that are left, and the leaves that may be cut, which are shorter, last.
-struct Unit {
-  int tile;
-  WeightGradientLeaf leaf;
-};
-__device__ __forceinline__ Unit unit_at(const GradientArguments& p, int number, int clusters) {
-  const int leaves = p.target.leaf_count;
-  const int bands = max(1, p.tiles / clusters);
-  const int band = min(number / (clusters * leaves), bands - 1);
-  const int width = band == bands - 1 ? p.tiles - band * clusters : clusters;
-  const int inside = number - band * clusters * leaves;
-  int leaf = inside / width;
-  if (leaves > 2) leaf = leaf < leaves - 2 ? leaf + 1 : (leaf == leaves - 2 ? 0 : leaves - 1);
-  return {band * clusters + inside % width, p.target.leaves[leaf]};
-}
-
-// Clusters take units from a counter. The producer of the first block of a cluster takes the next unit's
-// number when it begins one and tells all blocks; every role of a block reads the same numbers, -1 last. The
-// ring is longer than one role can be ahead of another (by the stages and two units), so that no number is
-// overwritten before it was read.
-template <class C>
-struct Units {
-  static constexpr int kSlots = 16;
-  static_assert(C::kStages + 4 <= kSlots);
-  uint32_t slots, barriers;
-  int at = 0;
-
-  __device__ __forceinline__ void arm(int number) const {
-    if constexpr (C::kCluster > 1) hopper::barrier_expect(barriers + 8 * (number % kSlots), 4);
-  }
-  __device__ __forceinline__ void tell(int number, int unit) const {
-    if constexpr (C::kCluster == 1) {
-      asm volatile("st.shared.s32 [%0], %1;" ::"r"(slots + 4 * (number % kSlots)), "r"(unit) : "memory");
-      hopper::barrier_arrive(barriers + 8 * (number % kSlots));
-    } else {
-      for (int rank = 0; rank < C::kCluster; ++rank)
-        hopper::store_remote(slots + 4 * (number % kSlots), unit, barriers + 8 * (number % kSlots),
-                             static_cast<uint32_t>(rank));
-    }
-  }
-  __device__ __forceinline__ int next() {
-    const int slot = at % kSlots;
-    hopper::barrier_wait(barriers + 8 * slot, at / kSlots % 2);
-    ++at;
-    int unit;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(unit) : "r"(slots + 4 * slot) : "memory");
-    return unit;
-  }
-};
-// Calls visit(tile, leaf) for the units of this cluster, in order.
-template <class C, class Visit>
-__device__ __forceinline__ void for_each_unit(const GradientArguments& p, Units<C> units,
-                                              const Visit& visit) {
-  for (int number = units.next(); number >= 0; number = units.next()) {
-    const Unit unit = unit_at(p, number, static_cast<int>(gridDim.x) / C::kCluster);
-    visit(unit.tile, unit.leaf);
-  }
-}
-// The same for a block's producer, which also takes the numbers.
-template <class C, class Visit>
-__device__ __forceinline__ void produce_units(const GradientArguments& p, Units<C> units, int rank,
-                                              const Visit& visit) {
-  const int clusters = static_cast<int>(gridDim.x) / C::kCluster;
-  const int cluster = static_cast<int>(blockIdx.x) / C::kCluster;
-  const int count = p.tiles * p.target.leaf_count;
-  units.arm(0);
-  if (rank == 0) units.tell(0, cluster < count ? cluster : -1);
-  while (true) {
-    const int number = units.next();
-    if (number < 0) return;
-    units.arm(units.at);
-    if (rank == 0) {
-      const int next = clusters + static_cast<int>(atomicAdd(p.counter, 1U));
-      units.tell(units.at, next < count ? next : -1);
-    }
-    const Unit unit = unit_at(p, number, clusters);
-    visit(unit.tile, unit.leaf);
-  }
-}
-
 // Rows of the block that starts after `done` rows of a leaf: blocks end at the leaf's end and at chunks'
 // ends.
 template <class C>
-__device__ __forceinline__ int block_rows(const WeightGradientLeaf& leaf, int done) {
+__device__ __forceinline__ int block_rows(const Unit& leaf, int done) {
   const int chunk = static_cast<int>(numerics::kGradientChunk);
   const int to_chunk = chunk - (leaf.rows_before + done) % chunk;
   return min(min(C::kDepth, leaf.end - leaf.begin - done), to_chunk);
 }
 
-// Rows and columns of a block's tile.
-struct Corner {
-  int row, column;
-};
-template <class C>
-__device__ __forceinline__ Corner corner_of(const GradientArguments& p, int tile, int rank) {
-  const int tiles_down = p.tiles / p.tiles_across;
-  const int row = p.rows_inside ? tile % tiles_down : tile / p.tiles_across;
-  const int column = p.rows_inside ? tile / tiles_down : tile % p.tiles_across;
-  return {(row * C::kDown + rank / C::kAcross) * kTileRows,
-          (column * C::kAcross + rank % C::kAcross) * C::kColumns};
-}
-
 // The barriers and buffers of a block in shared memory.
 template <class C>
 struct GradientShared {
-  uint32_t full, empty, handed, taken, numbers, stages;
+  uint32_t full, empty, handed, taken, units, stages;
   float* parts;
+
+  static_assert(16 * C::kStages + 32 + Units<C>::kBytes <= kSharedSlack - 1024);
 
   __device__ __forceinline__ explicit GradientShared(uint8_t* shared) {
     full = hopper::shared_address(shared);
     empty = full + 8 * C::kStages;
     handed = empty + 8 * C::kStages;
     taken = handed + 16;
-    numbers = taken + 16;
-    stages = (numbers + 12 * Units<C>::kSlots + 1023U) & ~1023U;
+    units = taken + 16;
+    stages = (units + Units<C>::kBytes + 1023U) & ~1023U;
     parts = reinterpret_cast<float*>(shared + (stages - full) + C::kStages * C::kStageBytes);
   }
-  __device__ __forceinline__ Units<C> units() const { return {numbers + 8 * Units<C>::kSlots, numbers}; }
 };
 
 // Rows [token, token + kDepth) of kBoxes boxes of an operand that kSharers blocks use: block number `number`
@@ -219,30 +114,40 @@ __device__ __forceinline__ void produce_leaves(const GradientMaps& m, const Grad
   uint32_t column_mask = 0;
   for (int i = 0; i < C::kDown; ++i) column_mask |= 1U << (i * C::kAcross + across);
   hopper::Ring<C::kStages> ring;
-  produce_units<C>(p, shared.units(), rank, [&](int tile, const WeightGradientLeaf& leaf) {
-    const Corner corner = corner_of<C>(p, tile, rank);
-    int done = 0;
+  Units<C> units{shared.units};
+  Unit unit = unit_at<C>(p, static_cast<int>(blockIdx.x) / C::kCluster, rank);
+  units.tell(unit);
+  while (unit.row >= 0) {
+    const int end = unit.end - unit.begin;
+    Unit next = unit;
+    int done = 0, blocks = 0;
     do {
       const uint32_t stage = shared.stages + ring.stage * C::kStageBytes;
       const uint32_t barrier = shared.full + ring.stage * 8;
-      const int rows = block_rows<C>(leaf, done);
-      const int token = leaf.begin + done;
+      const int rows = block_rows<C>(unit, done);
+      const int token = unit.begin + done;
       done += rows;
       hopper::barrier_wait(shared.empty + ring.stage * 8, ring.parity ^ 1);
       hopper::barrier_expect(barrier, C::kStageBytes);
       if (rows == C::kDepth) {
-        copy_shared<C, C::kAcross, C::kBoxesA>(stage, &m.a, corner.row, token, barrier, across, row_mask);
-        copy_shared<C, C::kDown, C::kBoxesB>(stage + C::kBytesA, &m.b, corner.column, token, barrier, down,
+        copy_shared<C, C::kAcross, C::kBoxesA>(stage, &m.a, unit.row, token, barrier, across, row_mask);
+        copy_shared<C, C::kDown, C::kBoxesB>(stage + C::kBytesA, &m.b, unit.column, token, barrier, down,
                                              column_mask);
       } else {
-        copy_shared_groups<C, C::kAcross, C::kBoxesA>(stage, &m.a_group, corner.row, token, rows, p.rows,
+        copy_shared_groups<C, C::kAcross, C::kBoxesA>(stage, &m.a_group, unit.row, token, rows, p.rows,
                                                       barrier, across, row_mask);
-        copy_shared_groups<C, C::kDown, C::kBoxesB>(stage + C::kBytesA, &m.b_group, corner.column, token,
-                                                    rows, p.rows, barrier, down, column_mask);
+        copy_shared_groups<C, C::kDown, C::kBoxesB>(stage + C::kBytesA, &m.b_group, unit.column, token, rows,
+                                                    p.rows, barrier, down, column_mask);
       }
       ring.next();
-    } while (done < leaf.end - leaf.begin);
-  });
+      // The next unit is asked for once, when all stages are on their way: the answer takes its time.
+      if (++blocks == C::kStages || (blocks < C::kStages && done >= end)) {
+        next = unit_at<C>(p, units.take(p, rank), rank);
+        units.tell(next);
+      }
+    } while (done < end);
+    unit = next;
+  }
 }
 
 // Where a thread's elements are: rows row and row + 8, columns column + 8 i and + 1.
@@ -366,8 +271,8 @@ __device__ __forceinline__ void set_all(float (&acc)[kRegisters], float value) {
 // A leaf's chain, from carry_in or +0. Afterwards acc is the result, or, when the leaf is cut here, was
 // stored.
 template <class C>
-__device__ __forceinline__ void leaf_chain(const GradientArguments& p, const WeightGradientLeaf& leaf,
-                                           const Place& place, Chain<C>& chain, Handover<C>& handover,
+__device__ __forceinline__ void leaf_chain(const GradientArguments& p, const Unit& leaf, const Place& place,
+                                           Chain<C>& chain, Handover<C>& handover,
                                            float (&acc)[C::kRegisters]) {
   const int chunk = static_cast<int>(numerics::kGradientChunk);
   float4* sums = reinterpret_cast<float4*>(p.sums) +
@@ -424,23 +329,16 @@ __device__ __forceinline__ void consume_leaves(const GradientArguments& p, const
   Handover<C> handover{shared.parts + group * (C::kPartBytes / 4), shared.handed + 8 * group,
                        shared.taken + 8 * group};
   float acc[C::kRegisters];
-  for_each_unit<C>(p, shared.units(), [&](int tile, const WeightGradientLeaf& leaf) {
-    const Corner corner = corner_of<C>(p, tile, rank);
-    const Place place{corner.row + thread / 32 * 16 + lane / 4, corner.column + 2 * (lane % 4)};
-    leaf_chain(p, leaf, place, chain, handover, acc);
-    if (leaf.ends == 0) {
+  Units<C> units{shared.units};
+  for (Unit unit = units.next(); unit.row >= 0; unit = units.next()) {
+    const Place place{unit.row + thread / 32 * 16 + lane / 4, unit.column + 2 * (lane % 4)};
+    leaf_chain(p, unit, place, chain, handover, acc);
+    if (unit.ends == 0) {
       handover.hand_nothing();
-      return;
+    } else {
+      handover.take(acc);
     }
-    bool good = true;
-#pragma unroll
-    for (int i = 0; i < C::kRegisters; ++i)
-      good = good && numerics::in_gradient_range(acc[i], p.target.bound);
-    // An element outside the matrix is out of range only where one inside is, too: its operands are zeros or
-    // those of an infinity or NaN.
-    if (!good) cuda::report(p.target.fault, static_cast<unsigned long long>(leaf.leaf));
-    handover.take(acc);
-  });
+  }
   handover.hand_waiting();
 }
 
@@ -453,12 +351,14 @@ __device__ __forceinline__ void add_where(bool adds, int64_t* to, int64_t value)
 }
 
 // Adds a part of a warpgroup's results to the image. `row` and `column`: the part's first element in the
-// tiles' matrix. A warp's 32 elements at a time are 32 rows: neighbours in the image.
+// tiles' matrix. A warp's 32 elements at a time are 32 rows: neighbours in the image. Whether all are in
+// range.
 template <class C>
-__device__ __forceinline__ void add_part(const GradientArguments& p, const float* part, int row, int column) {
+__device__ __forceinline__ bool add_part(const GradientArguments& p, const float* part, int row, int column) {
   const int warp = threadIdx.x / 32 - 1, lane = threadIdx.x % 32;
   const int rows = p.m - row, columns = p.n - column;
   const float bound = p.target.bound;
+  bool good = true;
   int64_t* to = p.target.image + row + static_cast<int64_t>(column) * p.m;
   for (int first = 4 * warp; first < C::kPartColumns; first += 12) {  // four columns at a time
     const float* from = part + first * C::kPitch + lane;
@@ -468,35 +368,39 @@ __device__ __forceinline__ void add_part(const GradientArguments& p, const float
     int64_t* at = to + lane + static_cast<int64_t>(first) * p.m;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const bool adds = lane + i % 2 * 32 < rows && first + i / 2 < columns &&
-                        numerics::in_gradient_range(values[i], bound);
+      const bool inside = lane + i % 2 * 32 < rows && first + i / 2 < columns;
+      const bool in_range = numerics::in_gradient_range(values[i], bound);
+      good = good && (in_range || !inside);
       // |value| < 2^18: the product is exact, and so this is gradient_to_fixed.
-      add_where(adds, at + i % 2 * 32, __float2ll_rn(values[i] * 0x1p44F));
+      add_where(inside && in_range, at + i % 2 * 32, __float2ll_rn(values[i] * 0x1p44F));
       if (i % 2 == 1) at += p.m;
     }
   }
+  return good;
 }
 
 // Warps 1 to 3: add what the warpgroups hand over to the image.
 template <class C>
-__device__ __forceinline__ void add_leaves(const GradientArguments& p, const GradientShared<C>& shared,
-                                           int rank) {
+__device__ __forceinline__ void add_leaves(const GradientArguments& p, const GradientShared<C>& shared) {
   uint32_t parity = 0;
-  for_each_unit<C>(p, shared.units(), [&](int tile, const WeightGradientLeaf& leaf) {
-    const Corner corner = corner_of<C>(p, tile, rank);
-    const int parts = leaf.ends == 0 ? 1 : 2;
+  Units<C> units{shared.units};
+  for (Unit unit = units.next(); unit.row >= 0; unit = units.next()) {
+    const int parts = unit.ends == 0 ? 1 : 2;
     for (int part = 0; part < parts; ++part) {
+      bool good = true;
       for (int group = 0; group < 2; ++group) {
         hopper::barrier_wait(shared.handed + 8 * group, parity);
-        if (leaf.ends != 0) {
-          add_part<C>(p, shared.parts + group * (C::kPartBytes / 4), corner.row + 64 * group,
-                      corner.column + part * C::kPartColumns);
+        if (unit.ends != 0) {
+          good = add_part<C>(p, shared.parts + group * (C::kPartBytes / 4), unit.row + 64 * group,
+                             unit.column + part * C::kPartColumns) &&
+                 good;
         }
         hopper::barrier_arrive(shared.taken + 8 * group);
       }
+      if (!good) cuda::report(p.target.fault, static_cast<unsigned long long>(unit.leaf));
       parity ^= 1;
     }
-  });
+  }
 }
 
 template <class C>
@@ -511,7 +415,11 @@ __global__ void __launch_bounds__(kProductThreads, 1)
       hopper::barrier_init(shared.full + 8 * i, 1);
       hopper::barrier_init(shared.empty + 8 * i, 8 * (C::kDown + C::kAcross - 1));
     }
-    for (int i = 0; i < Units<C>::kSlots; ++i) hopper::barrier_init(shared.numbers + 8 * i, 1);
+    const Units<C> units{shared.units};
+    for (int i = 0; i < kUnitSlots; ++i) {
+      hopper::barrier_init(units.told(i), 1);
+      hopper::barrier_init(units.numbered(i), 1);
+    }
     for (int group = 0; group < 2; ++group) {
       hopper::barrier_init(shared.handed + 8 * group, 128);
       hopper::barrier_init(shared.taken + 8 * group, 96);
@@ -523,14 +431,14 @@ __global__ void __launch_bounds__(kProductThreads, 1)
   __syncthreads();
   if constexpr (C::kCluster > 1) hopper::cluster_sync();
   if (threadIdx.x < 128) {
-    hopper::fewer_registers<40>();
+    hopper::fewer_registers<72>();
     if (threadIdx.x >= 32) {
-      add_leaves(p, shared, rank);
+      add_leaves(p, shared);
     } else if (threadIdx.x == 0) {
       produce_leaves<C>(maps, p, shared, rank);
     }
   } else {
-    hopper::more_registers<232>();
+    hopper::more_registers<216>();
     consume_leaves(p, shared, rank);
   }
   // No block of the cluster may leave while another still copies into it or arrives at its barriers.
