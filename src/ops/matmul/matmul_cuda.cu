@@ -29,15 +29,39 @@ __device__ __forceinline__ float finish(const Output& out, int64_t r, int64_t c,
   return value;
 }
 
+// The same of kN neighbours in a row (Vector: as many floats), to `to`; chunk sums go as they are.
+template <class Vector, int kN>
+__device__ __forceinline__ void store(const Output& out, int64_t r, int64_t c, const float (&values)[4],
+                                      float* to) {
+  alignas(16) float v[kN];
+#pragma unroll
+  for (int e = 0; e < kN; ++e) v[e] = values[e];
+  if (out.partial == nullptr) {
+    alignas(16) float s[kN];
+    if (out.bias != nullptr) {
+      *reinterpret_cast<Vector*>(s) = *reinterpret_cast<const Vector*>(out.bias + c);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) v[e] = v[e] + s[e];
+    }
+    if (out.residual != nullptr) {
+      *reinterpret_cast<Vector*>(s) =
+          *reinterpret_cast<const Vector*>(out.residual + r * out.ld_residual + c);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) v[e] = s[e] + v[e];
+    }
+  }
+  *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(v);
+}
+
 // y(rows x columns): a (rows, steps contiguous) times b over `steps`.
-template <class TileShape, bool kStepsContiguousB, bool kVector>
+template <class TileShape, bool kStepsContiguousB, bool kWide>
 __global__ void __launch_bounds__(TileShape::kThreads, TileShape::kBlocks)
     product_kernel(Operand a, Operand b, int64_t steps, int64_t chunk, int64_t chunks, Output out) {
   extern __shared__ float4 shared[];
-  using LoaderA = StageLoader<true, kVector, TileShape::kRows, TileShape::kSteps, TileShape::kThreads,
-                              TileShape::kRowPitch>;
-  using LoaderB = StageLoader<kStepsContiguousB, kVector, TileShape::kColumns, TileShape::kSteps,
-                              TileShape::kThreads, TileShape::kColumnPitch>;
+  constexpr int kSteps = TileShape::kSteps, kThreads = TileShape::kThreads;
+  using LoaderA = StageLoader<true, false, TileShape::kRows, kSteps, kThreads, TileShape::kRowPitch>;
+  using LoaderB =
+      StageLoader<kStepsContiguousB, kWide, TileShape::kColumns, kSteps, kThreads, TileShape::kColumnPitch>;
   Tile<TileShape> tile(reinterpret_cast<float*>(shared));
   const int64_t row_tiles = (a.count + TileShape::kRows - 1) / TileShape::kRows;
   const int64_t column_tiles = (b.count + TileShape::kColumns - 1) / TileShape::kColumns;
@@ -50,43 +74,51 @@ __global__ void __launch_bounds__(TileShape::kThreads, TileShape::kBlocks)
     const int64_t length = out.partial == nullptr ? steps : min(chunk, steps - begin);
     LoaderA loader_a(a, row, begin);
     LoaderB loader_b(b, column, begin);
-    int folds = 0;
     tile.clear();
-    tile.run(loader_a, loader_b, length, chunk, &folds);
-    if (folds > 0) tile.add_sums();
+    for (int64_t at = 0;;) {
+      const int64_t n = min(chunk, length - at);
+      tile.run(loader_a, loader_b, n);
+      at += n;
+      if (at >= length) break;
+      tile.fold(at == chunk);
+    }
+    if (length > chunk) tile.add_sums();
 
+    // Results leave through shared memory, in rolled loops: in registers the chains want another order, and
+    // the code stays small.
     float* y = out.partial == nullptr ? out.y : out.partial + part * a.count * b.count;
     const int64_t ldy = out.partial == nullptr ? out.ldy : b.count;
+    constexpr int kTN = TileShape::kTN, kColumnsOut = Tile<TileShape>::kColumnsOut;
 #pragma unroll
-    for (int i = 0; i < TileShape::kTM; ++i) {
-      const int64_t r = row + tile.row_of(i);
-      if (r >= a.count) continue;
+    for (int i = 0; i < TileShape::kTM; i += 4)
 #pragma unroll
-      for (int j = 0; j < TileShape::kTN; j += 4) {
-        const int64_t c = column + tile.column_of(j);
-        float v[4] = {tile.acc[i][j], tile.acc[i][j + 1], tile.acc[i][j + 2], tile.acc[i][j + 3]};
-        if (kVector && out.vector) {
-          if (c >= b.count) continue;
-          if (out.partial == nullptr) {
-            if (out.bias != nullptr) {
-              const float4 s = *reinterpret_cast<const float4*>(out.bias + c);
-              v[0] = v[0] + s.x, v[1] = v[1] + s.y, v[2] = v[2] + s.z, v[3] = v[3] + s.w;
+      for (int j = 0; j < kTN; j += kColumnsOut) {
+        tile.put_out(i, j);
+#pragma unroll 1
+        for (int e = 0; e < 4; ++e) {
+          const int64_t r = row + tile.row_of(i) + e;
+          if (r >= a.count) break;
+#pragma unroll
+          for (int g = 0; g < kColumnsOut && g < kTN - j; g += 4) {
+            const int64_t c = column + tile.column_of(j + g);
+            if (c >= b.count) continue;
+            float v[4];
+#pragma unroll
+            for (int n = 0; n < 4 && n < kTN - j - g; ++n) v[n] = *tile.out(e, g + n);
+            float* to = y + r * ldy + c;
+            if (!out.vector) {
+#pragma unroll
+              for (int n = 0; n < 4 && n < kTN - j - g; ++n)
+                if (c + n < b.count) to[n] = out.partial == nullptr ? finish(out, r, c + n, v[n]) : v[n];
+            } else if (kTN - j - g >= 4) {
+              store<float4, 4>(out, r, c, v, to);
+            } else {
+              store<float2, 2>(out, r, c, v, to);
             }
-            if (out.residual != nullptr) {
-              const float4 s = *reinterpret_cast<const float4*>(out.residual + r * out.ld_residual + c);
-              v[0] = s.x + v[0], v[1] = s.y + v[1], v[2] = s.z + v[2], v[3] = s.w + v[3];
-            }
-          }
-          *reinterpret_cast<float4*>(y + r * ldy + c) = make_float4(v[0], v[1], v[2], v[3]);
-        } else {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            if (c + e >= b.count) break;
-            y[r * ldy + c + e] = out.partial == nullptr ? finish(out, r, c + e, v[e]) : v[e];
           }
         }
       }
-    }
+    __syncthreads();  // the next tile's first stages come where the results were
   }
 }
 
@@ -218,14 +250,14 @@ void fold(const cuda::Context& context, const Product& p, const float* partial, 
   cuda::check_launch("adding the chunks of a product (fp32)");
 }
 
-template <class TileShape, bool kStepsContiguousB, bool kVector>
+template <class TileShape, bool kStepsContiguousB, bool kWide>
 void launch_tiles(const cuda::Context& context, const Product& p) {
   const int64_t tiles = tiles_of(p.a.count, TileShape::kRows) * tiles_of(p.b.count, TileShape::kColumns);
   const int64_t parts = split(tiles, p.chunks(), context.sms());
   Output out = p.out;
   out.partial = partial_for(context, p, parts);
   const int bytes = TileShape::bytes(parts == 1 && p.steps > p.chunk);
-  auto* kernel = product_kernel<TileShape, kStepsContiguousB, kVector>;
+  auto* kernel = product_kernel<TileShape, kStepsContiguousB, kWide>;
   allow_shared(kernel, bytes);
   kernel<<<grid_for<TileShape>(context, tiles * parts), TileShape::kThreads, bytes, context.stream()>>>(
       p.a, p.b, p.steps, p.chunk, parts, out);
@@ -254,29 +286,26 @@ void launch_skinny(const cuda::Context& context, const Product& p) {
 template <bool kStepsContiguousB>
 void product(const cuda::Context& context, Shape shape, Product p) {
   if (p.a.count == 0 || p.b.count == 0) return;
-  const bool vector_b = aligned(p.b.p, p.b.ld) && (kStepsContiguousB || p.b.count % 4 == 0);
-  const bool vector = aligned(p.a.p, p.a.ld) && vector_b;
+  LOCKSTEP_CHECK(p.a.ld <= kMaxStride && p.b.ld <= kMaxStride);
   p.out.vector = p.b.count % 4 == 0 && aligned(p.out.y, p.out.ldy) && aligned(p.out.bias, 0) &&
                  aligned(p.out.residual, p.out.ld_residual);
   if constexpr (kStepsContiguousB) {
-    const bool skinny = vector && p.steps % 4 == 0 && p.a.count <= kSkinnyRows;
+    const bool skinny =
+        aligned(p.a.p, p.a.ld) && aligned(p.b.p, p.b.ld) && p.steps % 4 == 0 && p.a.count <= kSkinnyRows;
     LOCKSTEP_CHECK(shape != Shape::kSkinny || skinny);
     if (shape == Shape::kSkinny || (shape == Shape::kAuto && skinny)) {
       if (p.a.count <= 4) return launch_skinny<4>(context, p);
       if (p.a.count <= 8) return launch_skinny<8>(context, p);
       return launch_skinny<16>(context, p);
     }
+  } else if (!aligned(p.b.p, p.b.ld) || p.b.count % 4 != 0) {
+    return launch_tiles<Shape64x64, false, false>(context, p);
   }
   if (shape == Shape::kAuto) {
-    // The gradient of the input reads rows of W: in long chains large tiles pay.
-    constexpr ShapeRates kForward = {0.9, 1.0, 0.78}, kGradient = {1.0, 1.0, 0.9},
-                         kLongGradient = {1.0, 0.78, 0.75};
-    shape = choose(p.a.count, p.b.count, context.sms(),
-                   kStepsContiguousB ? kForward
-                   : p.steps > 4096  ? kLongGradient
-                                     : kGradient);
+    const int sms = context.sms();
+    shape = choose(p.a.count, p.b.count, sms, Shape::k128x128,
+                   [&](int64_t tiles) { return split(tiles, p.chunks(), sms); });
   }
-  if (!vector) return launch_tiles<Shape64x64, kStepsContiguousB, false>(context, p);
   with_shape(shape, [&]<class TileShape>() { launch_tiles<TileShape, kStepsContiguousB, true>(context, p); });
 }
 

@@ -2,8 +2,8 @@
 // The products of matmul.h on a GPU (compute capability 8.0 and later), profile fp32: the same bits as the
 // `_ref` functions, for every finite input (a NaN's payload is the machine's). All pointers are device
 // pointers, W is plain row-major [n, k]. Nothing is copied to the host; the number of SMs changes no bit. Row
-// strides are in elements. 16-byte aligned pointers with strides and n, k that are multiples of 4 are fast,
-// others correct.
+// strides are in elements, at most 2^23. 16-byte aligned pointers with strides and n, k that are multiples of
+// 4 are fast, others correct.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,8 @@ void for_each_context(const std::function<void(const cuda::Context&)>& body) {
   }
 }
 
-constexpr Shape kShapes[] = {Shape::kAuto, Shape::k128x128, Shape::k128x128Warps, Shape::k64x64,
-                             Shape::k32x64};
+constexpr Shape kShapes[] = {Shape::kAuto,   Shape::k128x128, Shape::k128x112, Shape::k128x96,
+                             Shape::k128x64, Shape::k64x64,   Shape::k32x64};
 
 template <typename T>
 DeviceBuffer<T> upload(const cuda::Context& context, const std::vector<T>& from) {
@@ -283,7 +283,7 @@ TEST_F(MatmulCuda, WeightGradientEqualsReference) {
     for_each_context([&](const cuda::Context& context) {
       if (count > 1000000 && context.sms() == 1) return;
       const auto ddy = upload(context, dy), dx = upload(context, x);
-      for (const Shape shape : {Shape::kAuto, Shape::k128x128, Shape::k128x128Warps, Shape::k64x64}) {
+      for (const Shape shape : kShapes) {
         SCOPED_TRACE("shape " + std::to_string(static_cast<int>(shape)));
         auto image = upload(context, start);
         auto dcarry = upload(context, testing::poisoned(count)),

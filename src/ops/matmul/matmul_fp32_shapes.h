@@ -11,8 +11,10 @@ namespace lockstep::ops::fp32 {
 
 enum class Shape {
   kAuto,
-  k128x128,       // outputs a block: rows x columns
-  k128x128Warps,  // the same of twice the warps
+  k128x128,  // outputs a block: rows x columns
+  k128x112,
+  k128x96,
+  k128x64,
   k64x64,
   k32x64,
   kSkinny,  // forward of at most kSkinnyRows rows: W streams once

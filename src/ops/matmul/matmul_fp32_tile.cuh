@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tile of a product in binary32 on the plain fma units: every element of the tile is one chain of fma in
 // ascending steps, kept in a register. Operands come in two layouts: steps contiguous (x, dy and W of the
-// forward product) or outputs contiguous (W of dX, both operands of dW). They pass through registers into
-// shared memory as [step][output], double-buffered, so that a thread reads four outputs of a step with one
+// forward product) or outputs contiguous (W of dX, both operands of dW). Asynchronous copies bring them into
+// a ring of stages in shared memory as [step][output], so that a thread reads four outputs of a step with one
 // 16-byte load.
 #pragma once
 
+#include <cuda_pipeline_primitives.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 namespace lockstep::ops::fp32 {
 
-// kRows x kColumns outputs a block, kTM x kTN a thread; kSteps steps a stage of shared memory; kBlocks:
+// kRows x kColumns outputs a block, kTM x kTN a thread; a ring of kStages stages of kSteps steps; kBlocks:
 // blocks an SM that registers must allow.
-template <int kRowsT, int kColumnsT, int kTMT, int kTNT, int kStepsT, int kBlocksT>
+template <int kRowsT, int kColumnsT, int kTMT, int kTNT, int kStepsT, int kStagesT, int kBlocksT>
 struct TileShape {
   static constexpr int kRows = kRowsT, kColumns = kColumnsT, kTM = kTMT, kTN = kTNT;
-  static constexpr int kSteps = kStepsT, kBlocks = kBlocksT;
+  static constexpr int kSteps = kStepsT, kStages = kStagesT, kBlocks = kBlocksT;
   static constexpr int kThreads = kRows * kColumns / (kTM * kTN);
   // A warp is 8 x 4 threads. Lanes i and i^1 share their rows, i and i^2 their columns, so that a 16-byte
   // shared load of a warp takes two cycles of the banks, not four.
@@ -25,88 +26,82 @@ struct TileShape {
   static constexpr int kRowPitch = kRows + 4, kColumnPitch = kColumns + 4;
   static constexpr int kStageFloats = kSteps * (kRowPitch + kColumnPitch);
   static constexpr int kSumFloats = kRows * kColumns;
-  static_assert(kRows % kWarpRows == 0 && kColumns % kWarpColumns == 0 && kTM % 4 == 0 && kTN % 4 == 0 &&
-                kSteps % 8 == 0);
-  static constexpr int bytes(bool with_sums) { return 4 * (2 * kStageFloats + (with_sums ? kSumFloats : 0)); }
+  static_assert(kRows % kWarpRows == 0 && kColumns % kWarpColumns == 0 && kTM % 4 == 0 && kTN % 2 == 0 &&
+                kSteps % 8 == 0 && kStages >= 2);
+  static constexpr int bytes(bool with_sums) {
+    return 4 * (kStages * kStageFloats + (with_sums ? kSumFloats : 0));
+  }
 };
 
 // A matrix of `count` outputs: element (output, step) is at p[output * ld + step] or p[step * ld + output].
+// ld is at most kMaxStride.
 struct Operand {
   const float* p;
   int64_t ld;
   int64_t count;
 };
+inline constexpr int64_t kMaxStride = int64_t{1} << 23;  // 128 of these are a byte offset of 32 bits
 
 // One thread's part of a stage of kTile outputs from `first`. Outputs past the end read the last one's
-// elements again: they are never stored. kVector: 16-byte loads are allowed.
-template <bool kStepsContiguous, bool kVector, int kTile, int kSteps, int kThreads, int kPitch>
+// elements again: they are never stored. kWide: copies of 16 bytes, where outputs are contiguous (count a
+// multiple of 4, all aligned); where steps are, copies of 4 bytes turn the tile round: a warp copies 8 steps
+// of 4 outputs, into 32 different banks.
+template <bool kStepsContiguous, bool kWide, int kTile, int kSteps, int kThreads, int kPitch>
 class StageLoader {
  public:
-  static constexpr int kPieces = kTile * kSteps / 4 / kThreads;
-  static constexpr int kAcross = kSteps / 4;  // pieces of an output, steps contiguous
-  static_assert(kTile * kSteps / 4 % kThreads == 0);
+  static constexpr int kFloats = kWide && !kStepsContiguous ? 4 : 1;  // of a copy
+  static constexpr int kAll = kTile * kSteps / kFloats;
+  static constexpr int kPieces = (kAll + kThreads - 1) / kThreads;
+  static_assert((!kStepsContiguous || kAll % kThreads == 0) && kPitch % 8 == 4);
 
-  __device__ StageLoader(const Operand& o, int64_t first, int64_t step) : ld_(o.ld) {
+  __device__ StageLoader(const Operand& o, int64_t first, int64_t step)
+      : base_(reinterpret_cast<const char*>(o.p +
+                                            (kStepsContiguous ? first * o.ld + step : step * o.ld + first))),
+        advance_((kStepsContiguous ? 1 : o.ld) * int64_t{4 * kSteps}) {
+    const int64_t last = o.count - first - kFloats;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      const int f = static_cast<int>(threadIdx.x) + i * kThreads;
-      if constexpr (kStepsContiguous) {
-        const int64_t row = min(first + f / kAcross, o.count - 1);
-        p_[i] = o.p + row * o.ld + step + f % kAcross * 4;
-      } else {
-        const int64_t column = first + f % (kTile / 4) * 4;
-        // kVector: count is a multiple of 4.
-        left_[i] = kVector ? 4 : static_cast<int>(min(max(o.count - column, int64_t{0}), int64_t{4}));
-        p_[i] = o.p + (step + f / (kTile / 4)) * o.ld + min(column, o.count - (kVector ? 4 : 1));
-      }
+      const int64_t output = min(int64_t{output_of(i)}, last);
+      offset_[i] =
+          static_cast<uint32_t>(kStepsContiguous ? output * o.ld + step_of(i) : step_of(i) * o.ld + output) *
+          4;
     }
   }
-  __device__ void load() {
+  // The pieces of a stage that go out during one of its steps: all of them by the step before the last.
+  __device__ void copy_part(float* stage, int step) const {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      if constexpr (kVector) {
-        const float4 v = __ldg(reinterpret_cast<const float4*>(p_[i]));
-        r_[i][0] = v.x, r_[i][1] = v.y, r_[i][2] = v.z, r_[i][3] = v.w;
-      } else {
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (kStepsContiguous || e < left_[i]) r_[i][e] = __ldg(p_[i] + e);
-      }
-      p_[i] += kStepsContiguous ? kSteps : kSteps * ld_;
-    }
+    for (int i = 0; i < kPieces; ++i)
+      if (min(i * kSteps / kPieces, kSteps - 2) == step) copy(stage, i);
   }
-  // The last, short stage: steps from `valid` on are not read.
-  __device__ void load_short(int valid) {
+  // Steps from `valid` on are not read.
+  __device__ void copy_all(float* stage, int valid) const {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int f = static_cast<int>(threadIdx.x) + i * kThreads;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const bool there =
-            kStepsContiguous ? f % kAcross * 4 + e < valid : f / (kTile / 4) < valid && e < left_[i];
-        r_[i][e] = there ? __ldg(p_[i] + e) : 0.0F;
-      }
-    }
+    for (int i = 0; i < kPieces; ++i)
+      if (step_of(i) < valid) copy(stage, i);
   }
-  __device__ void store(float* stage) const {
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int f = static_cast<int>(threadIdx.x) + i * kThreads;
-      if constexpr (kStepsContiguous) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) stage[(f % kAcross * 4 + e) * kPitch + f / kAcross] = r_[i][e];
-      } else {
-        *reinterpret_cast<float4*>(stage + f / (kTile / 4) * kPitch + f % (kTile / 4) * 4) =
-            make_float4(r_[i][0], r_[i][1], r_[i][2], r_[i][3]);
-      }
-    }
+  __device__ void next_stage() {
+    base_ += advance_;
   }
 
  private:
-  const float* p_[kPieces];
-  int64_t ld_;
-  int left_[kPieces] = {};
-  float r_[kPieces][4] = {};
+  // Where piece i of this thread is in a stage.
+  static __device__ int step_of(int i) {
+    const int t = static_cast<int>(threadIdx.x);
+    return kStepsContiguous ? t % 8 + i % (kSteps / 8) * 8 : (t + i * kThreads) / (kTile / kFloats);
+  }
+  static __device__ int output_of(int i) {
+    const int t = static_cast<int>(threadIdx.x);
+    return kStepsContiguous ? t / 8 + i / (kSteps / 8) * (kThreads / 8)
+                            : (t + i * kThreads) % (kTile / kFloats) * kFloats;
+  }
+  __device__ void copy(float* stage, int i) const {
+    if ((i + 1) * kThreads > kAll && static_cast<int>(threadIdx.x) + i * kThreads >= kAll) return;
+    __pipeline_memcpy_async(stage + step_of(i) * kPitch + output_of(i), base_ + offset_[i], kFloats * 4);
+  }
+
+  const char* base_;  // of the stage to copy next
+  int64_t advance_;   // bytes from a stage to the next
+  uint32_t offset_[kPieces];
 };
 
 // The accumulators of a thread, and the sums of whole chunks in shared memory.
@@ -115,20 +110,29 @@ struct Tile {
   static constexpr int kTM = Shape::kTM, kTN = Shape::kTN, kSteps = Shape::kSteps;
 
   float acc[kTM][kTN];
-  float* stages;    // 2 * kStageFloats
+  float* stages;    // kStages * kStageFloats
   float* sums;      // kSumFloats; each thread sees its own elements only
   int row, column;  // of element (0, 0) in the tile
+  int last_column;  // of the pair of columns that is left where kTN is not a multiple of 4
 
-  __device__ explicit Tile(float* shared) : stages(shared), sums(shared + 2 * Shape::kStageFloats) {
+  __device__ explicit Tile(float* shared)
+      : stages(shared), sums(shared + Shape::kStages * Shape::kStageFloats) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int warp = static_cast<int>(threadIdx.x) >> 5;
     constexpr int kWarpsAcross = Shape::kColumns / Shape::kWarpColumns;
+    const int across = (lane & 1) | (lane >> 4 << 1), first = warp % kWarpsAcross * Shape::kWarpColumns;
     row = warp / kWarpsAcross * Shape::kWarpRows + (lane >> 1 & 7) * 4;
-    column = warp % kWarpsAcross * Shape::kWarpColumns + ((lane & 1) | (lane >> 4 << 1)) * 4;
+    column = first + across * 4;
+    last_column = first + kTN / 4 * 16 + across * 2;
   }
+  // Columns of a thread come in groups of neighbours: of 4 and, last, of 2 where kTN is not a multiple of 4.
+  static constexpr int kGroups = (kTN + 3) / 4;
+  static __device__ int group_size(int j) { return min(4, kTN - j); }
   // Row and column in the tile of element (i, j).
   __device__ int row_of(int i) const { return row + i / 4 * 32 + i % 4; }
-  __device__ int column_of(int j) const { return column + j / 4 * 16 + j % 4; }
+  __device__ int column_of(int j) const {
+    return kTN % 4 != 0 && j >= kTN / 4 * 4 ? last_column + j % 4 : column + j / 4 * 16 + j % 4;
+  }
 
   __device__ void clear() {
 #pragma unroll
@@ -136,121 +140,160 @@ struct Tile {
 #pragma unroll
       for (int j = 0; j < kTN; ++j) acc[i][j] = 0.0F;
   }
-  __device__ float4* sum_at(int i, int j) const {
-    return reinterpret_cast<float4*>(sums) + (i * (kTN / 4) + j / 4) * Shape::kThreads + threadIdx.x;
+  // Where the sum of element (i, j) is; (i, j + 1) is kSumStride floats on. Four neighbours of a column are
+  // one 16-byte access, and the neighbours of a pair change places: so the compiler gives an accumulator the
+  // register bank that its element of a is not in, see multiply().
+  static constexpr int kSumStride = 4 * Shape::kThreads;
+  __device__ float* sum_at(int i, int j) const {
+    return slot(sums, i, j);
+  }
+  static __device__ float* slot(float* at, int i, int j) {
+    return at + (i / 4 * kTN + j) * kSumStride + 4 * static_cast<int>(threadIdx.x) + (i % 4 ^ 1);
   }
   // A chunk ends: it is the sum (the first) or is added to it; the next begins from +0.
   __device__ void fold(bool first) {
 #pragma unroll
-    for (int i = 0; i < kTM; ++i)
+    for (int i = 0; i < kTM; i += 4)
 #pragma unroll
-      for (int j = 0; j < kTN; j += 4) {
-        float4 s = make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+      for (int j = 0; j < kTN; ++j) {
+        float4* at = reinterpret_cast<float4*>(sum_at(i + 1, j));
+        float4 s = make_float4(acc[i + 1][j], acc[i][j], acc[i + 3][j], acc[i + 2][j]);
         if (!first) {
-          const float4 old = *sum_at(i, j);
+          const float4 old = *at;
           s = make_float4(old.x + s.x, old.y + s.y, old.z + s.z, old.w + s.w);
         }
-        *sum_at(i, j) = s;
+        *at = s;
       }
     clear();
+  }
+  // Four rows from i of the columns [j, j + kColumnsOut) to the thread's part of the stages, while these are
+  // free: element (i + e, j + c) is then at out(e, c).
+  static constexpr int kColumnsOut = 8;
+  static_assert(kColumnsOut * kSumStride <= Shape::kStages * Shape::kStageFloats);
+  __device__ void put_out(int i, int j) {
+#pragma unroll
+    for (int c = 0; c < kColumnsOut && c < kTN - j; ++c)
+      *reinterpret_cast<float4*>(slot(stages, 1, c)) =
+          make_float4(acc[i + 1][j + c], acc[i][j + c], acc[i + 3][j + c], acc[i + 2][j + c]);
+  }
+  __device__ const float* out(int e, int c) const {
+    return slot(stages, e, c);
   }
   // acc = the sums.
   __device__ void take_sums() {
 #pragma unroll
-    for (int i = 0; i < kTM; ++i)
+    for (int i = 0; i < kTM; i += 4)
 #pragma unroll
-      for (int j = 0; j < kTN; j += 4) {
-        const float4 s = *sum_at(i, j);
-        acc[i][j] = s.x, acc[i][j + 1] = s.y, acc[i][j + 2] = s.z, acc[i][j + 3] = s.w;
+      for (int j = 0; j < kTN; ++j) {
+        const float4 s = *reinterpret_cast<const float4*>(sum_at(i + 1, j));
+        acc[i + 1][j] = s.x, acc[i][j] = s.y, acc[i + 3][j] = s.z, acc[i + 2][j] = s.w;
       }
   }
   // The result of a chunked chain whose last chunk is in acc.
   __device__ void add_sums() {
 #pragma unroll
-    for (int i = 0; i < kTM; ++i)
+    for (int i = 0; i < kTM; i += 4)
 #pragma unroll
-      for (int j = 0; j < kTN; j += 4) {
-        const float4 s = *sum_at(i, j);
-        acc[i][j] = s.x + acc[i][j];
-        acc[i][j + 1] = s.y + acc[i][j + 1];
-        acc[i][j + 2] = s.z + acc[i][j + 2];
-        acc[i][j + 3] = s.w + acc[i][j + 3];
+      for (int j = 0; j < kTN; ++j) {
+        const float4 s = *reinterpret_cast<const float4*>(sum_at(i + 1, j));
+        acc[i + 1][j] = s.x + acc[i + 1][j];
+        acc[i][j] = s.y + acc[i][j];
+        acc[i + 3][j] = s.z + acc[i + 3][j];
+        acc[i + 2][j] = s.w + acc[i + 2][j];
       }
   }
 
   __device__ void load_fragment(const float* stage, int step, float (&a)[kTM], float (&b)[kTN]) const {
     const float* pa = stage + step * Shape::kRowPitch + row;
-    const float* pb = stage + kSteps * Shape::kRowPitch + step * Shape::kColumnPitch + column;
+    const float* pb = stage + kSteps * Shape::kRowPitch + step * Shape::kColumnPitch;
 #pragma unroll
     for (int i = 0; i < kTM; i += 4) {
       const float4 v = *reinterpret_cast<const float4*>(pa + i * 8);
       a[i] = v.x, a[i + 1] = v.y, a[i + 2] = v.z, a[i + 3] = v.w;
     }
 #pragma unroll
-    for (int j = 0; j < kTN; j += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(pb + j * 4);
+    for (int j = 0; j + 4 <= kTN; j += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(pb + column + j * 4);
       b[j] = v.x, b[j + 1] = v.y, b[j + 2] = v.z, b[j + 3] = v.w;
     }
+    if constexpr (kTN % 4 != 0) {
+      const float2 v = *reinterpret_cast<const float2*>(pb + last_column);
+      b[kTN - 2] = v.x, b[kTN - 1] = v.y;
+    }
   }
+  // Down a column and up the next: neighbours share the element of b, which the fma units keep, so that an
+  // fma reads two registers; the sequence of elements leaves the compiler free to put these two in different
+  // banks of the register file.
   __device__ void multiply(const float (&a)[kTM], const float (&b)[kTN]) {
 #pragma unroll
-    for (int i = 0; i < kTM; ++i)
+    for (int j = 0; j < kTN; ++j)
 #pragma unroll
-      for (int j = 0; j < kTN; ++j) {
-        const int jj = (i & 1) != 0 ? kTN - 1 - j : j;  // back and forth: neighbours share an operand
-        acc[i][jj] = __fmaf_rn(a[i], b[jj], acc[i][jj]);
+      for (int i = 0; i < kTM; ++i) {
+        const int ii = (j & 1) != 0 ? kTM - 1 - i : i;
+        acc[ii][j] = __fmaf_rn(a[ii], b[j], acc[ii][j]);
       }
   }
 
-  // Continues all chains over `steps` steps of the two loaders' operands. After every `chunk` steps (a
-  // multiple of kSteps; 0: never) that are not the last, the chunk is folded; *folds counts.
+  // Continues all chains over `steps` steps of the two loaders' operands; the stages are free again after it.
   template <class LoaderA, class LoaderB>
-  __device__ void run(LoaderA& a, LoaderB& b, int64_t steps, int64_t chunk, int* folds) {
+  __device__ void run(LoaderA& a, LoaderB& b, int64_t steps) {
+    constexpr int kStages = Shape::kStages, kOfB = kSteps * Shape::kRowPitch;
     const int64_t whole = steps / kSteps;
     const int valid = static_cast<int>(steps % kSteps);
-    int64_t until_fold = chunk == 0 ? -1 : chunk / kSteps;
+    // Group t of the copies is stage t, empty past the end.
+#pragma unroll 1
+    for (int t = 0; t < kStages - 1; ++t) {
+      if (t < whole) {
+        float* to = stages + t * Shape::kStageFloats;
+        a.copy_all(to, kSteps);
+        b.copy_all(to + kOfB, kSteps);
+        a.next_stage();
+        b.next_stage();
+      }
+      __pipeline_commit();
+    }
+    __pipeline_wait_prior(kStages - 2);
+    __syncthreads();
+    float* read = stages;
+    float* write = stages + (kStages - 1) * Shape::kStageFloats;
     if (whole > 0) {
       float fa[2][kTM], fb[2][kTN];
-      int offset = 0;
-      a.load();
-      b.load();
-      a.store(stages);
-      b.store(stages + kSteps * Shape::kRowPitch);
-      __syncthreads();
-      load_fragment(stages, 0, fa[0], fb[0]);
-      for (int64_t t = 1; t <= whole; ++t) {
-        const bool more = t < whole;
-        if (more) {
-          a.load();
-          b.load();
-        }
+      load_fragment(read, 0, fa[0], fb[0]);
+#pragma unroll 1
+      for (int64_t t = 0; t < whole; ++t) {
+        const bool more = t + kStages - 1 < whole;
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           if (step == kSteps - 1) {
             if (more) {
-              float* next = stages + (Shape::kStageFloats - offset);
-              a.store(next);
-              b.store(next + kSteps * Shape::kRowPitch);
+              a.next_stage();
+              b.next_stage();
             }
+            __pipeline_commit();
+            __pipeline_wait_prior(kStages - 2);
             __syncthreads();
-            offset = Shape::kStageFloats - offset;
-            if (more) load_fragment(stages + offset, 0, fa[0], fb[0]);
+            write = read;
+            read += Shape::kStageFloats;
+            if (read == stages + kStages * Shape::kStageFloats) read = stages;
+            load_fragment(read, 0, fa[0], fb[0]);  // past the last stage: anything, not used
           } else {
-            load_fragment(stages + offset, step + 1, fa[(step + 1) & 1], fb[(step + 1) & 1]);
+            load_fragment(read, step + 1, fa[(step + 1) & 1], fb[(step + 1) & 1]);
+            if (more) {
+              a.copy_part(write, step);
+              b.copy_part(write + kOfB, step);
+            }
           }
           multiply(fa[step & 1], fb[step & 1]);
         }
-        if (--until_fold == 0 && (more || valid > 0)) {
-          fold((*folds)++ == 0);
-          until_fold = chunk / kSteps;
-        }
       }
     }
+    __pipeline_wait_prior(0);
+    __syncthreads();
     if (valid > 0) {
-      a.load_short(valid);
-      b.load_short(valid);
-      a.store(stages);
-      b.store(stages + kSteps * Shape::kRowPitch);
+      a.copy_all(stages, valid);
+      b.copy_all(stages + kOfB, valid);
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
       __syncthreads();
 #pragma unroll 1
       for (int step = 0; step < valid; ++step) {
