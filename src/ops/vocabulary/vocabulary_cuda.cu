@@ -14,9 +14,8 @@ constexpr int kCount = kVocabularyTile / kGroup;
 constexpr int kTilesPerBlock = kThreads / kGroup;
 
 template <bool kEntropy>
-__global__ void __launch_bounds__(kThreads)
-    tile_sums(const float* logits, int64_t ld, int vocab, int n_tiles, float scale, bool aligned,
-              VocabularyTiles tiles) {
+__global__ void __launch_bounds__(kThreads) tile_sums(const float* logits, int64_t ld, int vocab, int n_tiles,
+                                                      float scale, bool aligned, VocabularyTiles tiles) {
   cuda::wait_for_launch_before();
   cuda::let_next_launch_start();
   const int64_t row = blockIdx.x;
