@@ -40,6 +40,11 @@ function(lockstep_isa_flags)
   endforeach()
 endfunction()
 
+set(LOCKSTEP_UNIT_TIMEOUT 900)
+if(LOCKSTEP_SANITIZE)
+  set(LOCKSTEP_UNIT_TIMEOUT 7200)
+endif()
+
 # lockstep_library(NAME DIR [DEPS...]): every .cpp of DIR except tests, benches and fuzzers, and a test
 # program of its *_test.cpp files. One library a folder of src/.
 function(lockstep_library name dir)
@@ -86,7 +91,7 @@ function(lockstep_library name dir)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE ${name} lockstep_test_support GTest::gtest GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name}_test)
-    set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 900)
+    set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${LOCKSTEP_UNIT_TIMEOUT})
   endif()
   foreach(file ${benches})
     get_filename_component(stem ${file} NAME_WE)
