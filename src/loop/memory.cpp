@@ -188,9 +188,11 @@ std::string table(const std::string& title, const std::vector<MemoryPart>& parts
 }
 
 std::string memory_text(const Start& start, const RunMemory& memory) {
-  if (!start.device.gpu) return table("# memory, at most", memory.host);
+  const std::string device = start.device.reason.empty() ? "" : "# " + start.device.reason + "\n";
+  if (!start.device.gpu) return device + table("# host memory, at most", memory.host);
   const model::GpuInfo& gpu = *start.device.gpu;
-  return table(fmt::format("# GPU memory, at most; GPU {} ({}) has {:.1f} GiB free of {:.1f}", gpu.index,
+  return device +
+         table(fmt::format("# GPU memory, at most; GPU {} ({}) has {:.1f} GiB free of {:.1f}", gpu.index,
                            gpu.name, static_cast<double>(gpu.free_bytes) / 0x1p30,
                            static_cast<double>(gpu.total_bytes) / 0x1p30),
                memory.gpu) +
