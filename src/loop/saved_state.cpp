@@ -156,8 +156,11 @@ Result<History> read_history(const std::string& run_dir, const std::string& chec
                              const SavedState& state) {
   const std::string path = join_path(run_dir, ledger::kLedgerFile);
   if (!path_exists(path)) {
-    return invalid("{}: is not there, but the checkpoint {} needs the ledger of its run; restore it", path,
-                   checkpoint);
+    return invalid(
+        "{}: is not there, but the checkpoint {} needs the ledger of its run; restore it (where --save put "
+        "the "
+        "checkpoints apart, copy ledger.jsonl, metrics.jsonl and samples from the run folder to {})",
+        path, checkpoint, run_dir);
   }
   History history;
   history.run_dir = run_dir;
