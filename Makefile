@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 CXX_LAUNCHER := $(shell command -v ccache >/dev/null 2>&1 && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 CMAKE_ARGS ?=
 
-.PHONY: help deps deps-dev configure build program demo test format format-check lint layers needs-nvcc test-matrix test-gpu bench bench-gpu golden sanitize fuzz test-interop clean
+.PHONY: help deps deps-dev configure build program demo test format format-check lint layers needs-nvcc test-matrix test-gpu sanitize-gpu bench bench-gpu golden sanitize fuzz test-interop clean
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
@@ -62,6 +62,8 @@ test-interop: build ## saved checkpoints load in transformers (installs torch an
 	@tools/test_interop.sh
 test-gpu: needs-nvcc build ## every CUDA op against its definition, then whole runs against the CPU's golden ledgers (needs a GPU)
 	@tools/test_gpu.sh $(BUILD)
+sanitize-gpu: needs-nvcc build ## compute-sanitizer's four tools over every test of the CUDA ops (needs a GPU)
+	@tools/sanitize_gpu.sh $(BUILD)
 bench-gpu: needs-nvcc build ## the GPU's products, attention and small ops against vendor libraries; JSON in build-bench
 	@tools/bench_gpu.sh
 needs-nvcc:
