@@ -64,7 +64,7 @@ test-gpu: needs-nvcc build ## every CUDA op against its definition, then whole r
 	@tools/test_gpu.sh $(BUILD)
 sanitize-gpu: needs-nvcc build ## compute-sanitizer's four tools over every test of the CUDA ops (needs a GPU)
 	@tools/sanitize_gpu.sh $(BUILD)
-bench-gpu: needs-nvcc build ## the GPU's products, attention and small ops against vendor libraries; JSON in build-bench
+bench-gpu: needs-nvcc ## the GPU's products, attention, decode and small ops against vendor libraries and PyTorch; rows in build-bench/bench_gpu.json
 	@tools/bench_gpu.sh
 needs-nvcc:
 	@command -v nvcc >/dev/null 2>&1 || [ -x "$${CUDAToolkit_ROOT:-/usr/local/cuda}/bin/nvcc" ] || { echo "this needs a CUDA toolkit (12.4 or later) with nvcc: put it on PATH or set CUDAToolkit_ROOT" >&2; exit 2; }
