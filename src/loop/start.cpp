@@ -13,6 +13,10 @@ namespace lockstep::loop {
 Result<Start> read_start(const std::string& hf_checkpoint, model::Profile profile,
                          const MachineConfig& machine) {
   LOCKSTEP_ASSIGN_OR_RETURN(auto context, make_context(machine));
+  if (!is_directory(hf_checkpoint))
+    return invalid(
+        "--hf-checkpoint {}: is not a folder; give one with config.json, safetensors and tokenizer",
+        hf_checkpoint);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string json, checkpoint::read_config_json(hf_checkpoint));
   LOCKSTEP_ASSIGN_OR_RETURN(
       model::ModelConfig shape,

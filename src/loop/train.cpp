@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "loop/evaluate.h"
 #include "loop/identity.h"
@@ -88,6 +89,9 @@ Status TrainRun::check_lengths() const {
 
 Status TrainRun::load_reference() {
   if (config_.update.loss.kl_loss_coef == 0) return ok_status();
+  if (!config_.ref_load.empty() && !is_directory(config_.ref_load))
+    return invalid("--ref-load {}: is not a folder; give one with config.json and safetensors",
+                   config_.ref_load);
   LOCKSTEP_ASSIGN_OR_RETURN(
       reference_, model::load_model(config_.ref_load.empty() ? config_.hf_checkpoint : config_.ref_load,
                                     config_.profile, run_.start.device.choice));
