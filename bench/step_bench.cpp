@@ -17,6 +17,7 @@
 #include "model/load.h"
 #include "model/model.h"
 #include "ops/matmul/matmul.h"
+#include "qwen_shape.h"
 #include "rollout/engine.h"
 #include "trainer/trainer.h"
 
@@ -31,21 +32,6 @@ double seconds_since(Clock::time_point start) {
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-model::ModelConfig qwen_half_billion() {
-  model::ModelConfig c;
-  c.layers = 24;
-  c.hidden = 896;
-  c.intermediate = 4864;
-  c.heads = 14;
-  c.kv_heads = 2;
-  c.head_size = 64;
-  c.vocab = 151936;
-  c.max_positions = 1024;
-  c.rope_base = 1e6;
-  c.tied = true;
-  return c;
 }
 
 // Weights of all products of one token, without the embedding lookup.
@@ -198,7 +184,7 @@ int main(int argc, char** argv) {
       "{{\"bench\":\"machine\",\"threads\":{},\"isa\":\"{}\",\"product_gfma_s\":{:.1f},\"read_gb_s\":{:.1f}}}"
       "\n",
       threads, cpu::isa_name(context.isa()), rate / 1e9, bandwidth / 1e9);
-  model::ModelConfig config = qwen_half_billion();
+  model::ModelConfig config = bench::qwen_half_billion(1024);
   const std::string profile = argc > 3 ? argv[3] : "fp32";
   const auto model = model::make_model(model::profile_from_name(profile).value(), config);
   model::initialise_parameters(context, model->table(), 1, 0.02F, model->masters());

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../qwen_shape.h"
 #include "core/sha256.h"
 #include "device/cpu/context.h"
 #include "device/cpu/isa.h"
@@ -22,21 +23,6 @@
 namespace {
 using namespace lockstep;
 using Clock = std::chrono::steady_clock;
-
-model::ModelConfig qwen_half_billion() {
-  model::ModelConfig c;
-  c.layers = 24;
-  c.hidden = 896;
-  c.intermediate = 4864;
-  c.heads = 14;
-  c.kv_heads = 2;
-  c.head_size = 64;
-  c.vocab = 151936;
-  c.max_positions = 4096;
-  c.rope_base = 1e6;
-  c.tied = true;
-  return c;
-}
 
 void fill(model::Model* model) {
   float* masters = model->masters();
@@ -71,7 +57,7 @@ int run(int rounds, int64_t new_tokens, const Cases& cases) {
     choice.device = "cuda";
     choice.graphs = graphs;
     Result<std::unique_ptr<model::Model>> made =
-        model::make_model(model::Profile::kBf16, qwen_half_billion(), choice);
+        model::make_model(model::Profile::kBf16, bench::qwen_half_billion(4096), choice);
     if (!made.ok()) {
       fmt::print("{}\n", made.status().message());
       return 1;

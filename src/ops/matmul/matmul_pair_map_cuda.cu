@@ -8,29 +8,13 @@
 #include <mutex>
 
 #include "device/cuda/error.h"
+#include "ops/matmul/matmul_tensor_map.h"
 
 namespace lockstep::ops {
 namespace {
 
-// From the driver that the runtime has loaded, so that nothing links to it.
-decltype(&cuTensorMapEncodeTiled) encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  const cudaError_t code =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-#else
-  const cudaError_t code =
-      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
-#endif
-  cuda::check(code, "looking up cuTensorMapEncodeTiled in the driver");
-  if (function == nullptr || found != cudaDriverEntryPointSuccess)
-    throw cuda::Error(cudaErrorNotSupported, "looking up cuTensorMapEncodeTiled in the driver");
-  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-}
-
 CUtensorMap encode(const numerics::Bf16* data, int64_t rows, int64_t columns, int64_t half, int box_rows) {
-  static const auto function = encode_tiled();
+  static const EncodeTiled function = encode_tiled();
   CUtensorMap map{};
   const auto row_bytes = static_cast<cuuint64_t>(columns) * sizeof(numerics::Bf16);
   const auto run = static_cast<cuuint64_t>(half > 0 ? half : rows);

@@ -11,11 +11,6 @@
 #include "device/cuda/error.h"
 
 namespace lockstep::ops {
-namespace {
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// From the driver that the runtime has loaded, so that nothing links to it.
 EncodeTiled encode_tiled() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
@@ -31,6 +26,8 @@ EncodeTiled encode_tiled() {
     throw cuda::Error(cudaErrorNotSupported, "looking up cuTensorMapEncodeTiled in the driver");
   return reinterpret_cast<EncodeTiled>(function);
 }
+
+namespace {
 
 struct Box {
   bool is_float;
