@@ -8,23 +8,28 @@ shift
 tools=${*:-memcheck racecheck initcheck synccheck}
 command -v compute-sanitizer >/dev/null 2>&1 || { echo "sanitize-gpu: compute-sanitizer is missing; it comes with the CUDA toolkit" >&2; exit 2; }
 cd "$(dirname "$0")/.."
-export LOCKSTEP_GPU_REQUIRED=1 TIMEOUT=${TIMEOUT:-600} LOGS=$build/sanitize-gpu
+export LOCKSTEP_GPU_REQUIRED=1 LOCKSTEP_SANITIZED=1 TIMEOUT=${TIMEOUT:-600} LOGS=$build/sanitize-gpu
 rm -rf "$LOGS"
 mkdir -p "$LOGS"
 one() {  # TOOL PROGRAM TEST
-  local log="$LOGS/$1.$3.log" status
+  local log="$LOGS/$1.$3.log" name="$1 $3" status began=$SECONDS
   # API errors are not errors: tests make some on purpose (a capture that fails, memory that is not there).
   [ "$1" = memcheck ] && set -- "$1" "$2" "$3" --report-api-errors no
   timeout "$TIMEOUT" compute-sanitizer --tool "$1" "${@:4}" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$3" >"$log" 2>&1
   status=$?
-  [ $status -eq 124 ] && { echo "SLOW  $1 $3: more than $TIMEOUT s"; return; }
-  [ $status -eq 0 ] || echo "FOUND $1 $3: $(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY|FAILED' "$log" | tail -1) ($log)"
+  echo "$((SECONDS - began)) s $name" >>"$LOGS/times"
+  [ $status -eq 124 ] && { echo "SLOW  $name: more than $TIMEOUT s"; return; }
+  [ $status -eq 0 ] || echo "FOUND $name: $(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY|FAILED' "$log" | tail -1) ($log)"
 }
 export -f one
 for program in "$build"/src/*_cuda_test; do
   "$program" --gtest_list_tests | awk -v p="$program" '/^[^ ].*\.$/ {suite = $1} /^  / {print p, suite $1}'
-done >"$LOGS/tests"
+done | grep -v DeathTest >"$LOGS/tests"  # those make errors on purpose
 for tool in $tools; do sed "s/^/$tool /" "$LOGS/tests"; done >"$LOGS/all"
-xargs -P "${JOBS:-$(nproc)}" -L 1 bash -c 'one "$@"' one <"$LOGS/all" | tee "$LOGS/found"
+# Tests of the GPU's memory take all of it, or count it: one at a time, after the others.
+{
+  grep -v GpuMemory "$LOGS/all" | xargs -r -P "${JOBS:-$(nproc)}" -L 1 bash -c 'one "$@"' one
+  grep GpuMemory "$LOGS/all" | xargs -r -L 1 bash -c 'one "$@"' one
+} | tee "$LOGS/found"
 echo "sanitize-gpu: $(wc -l <"$LOGS/all") runs, $(grep -c ^FOUND "$LOGS/found") with findings, $(grep -c ^SLOW "$LOGS/found") too slow"
 [ ! -s "$LOGS/found" ]

@@ -12,13 +12,14 @@
 #include "needs_gpu.h"
 #include "numerics/bfloat16.h"
 #include "same_bits.h"
+#include "sanitized.h"
 
 namespace lockstep::testing {
 
 // All multiprocessors, and as if there were few.
 template <typename F>
 void for_each_cuda_context(const F& f) {
-  for (const int sms : {0, 1, 7}) {
+  for (const int sms : cases<int>({0, 7, 1}, 2)) {
     const cuda::Context context(0, sms);
     f(context);
     context.synchronize();

@@ -11,11 +11,13 @@
 #include "device/cuda/memory.h"
 #include "needs_gpu.h"
 #include "ops/attention/attention_test_support.h"
+#include "sanitized.h"
 
 namespace lockstep::ops {
 namespace {
 
 using cuda::DeviceBuffer;
+using lockstep::testing::cases;
 using lockstep::testing::poisoned;
 using lockstep::testing::same_bits;
 using lockstep::testing::TestRandom;
@@ -143,14 +145,14 @@ TEST_F(AttentionCuda, SamplesEqualReferenceForEveryShape) {
     SCOPED_TRACE(name(shape));
     for (const int64_t align : {1, 16}) {
       const Batch batch(shape, make(shape, {1, 15, 64, 65, 97, 130}, seed += 10), align);
-      for (const int sms : {0, 1, 7}) expect_samples(batch, sms);
+      for (const int sms : cases<int>({7, 0, 1}, 1)) expect_samples(batch, sms);
       expect_backward(batch, align == 1 ? 0 : 7);
     }
   }
 }
 
 TEST_F(AttentionCuda, LongSamplesMergeSegments) {
-  for (const AttentionShape& shape : std::vector<AttentionShape>{{2, 1, 64}, {1, 1, 24}, {2, 1, 130}}) {
+  for (const AttentionShape& shape : cases<AttentionShape>({{2, 1, 64}, {1, 1, 24}, {2, 1, 130}}, 1)) {
     SCOPED_TRACE(name(shape));
     const Batch batch(shape, make(shape, {512, 513, 1100, 40}, 5, 2.0F), 16);
     expect_samples(batch, 0);
@@ -170,7 +172,7 @@ TEST_F(AttentionCuda, BackwardOfTinyGradientsAndPeakedWeights) {
 
 // 160 heads of 200 queries are 33,280 steps: three chunks, both cuts inside a tile of queries.
 TEST_F(AttentionCuda, BackwardCutsLongChainsInChunks) {
-  for (const AttentionShape& shape : std::vector<AttentionShape>{{160, 1, 2}, {130, 1, 72}}) {
+  for (const AttentionShape& shape : cases<AttentionShape>({{160, 1, 2}, {130, 1, 72}}, 1)) {
     SCOPED_TRACE(name(shape));
     expect_backward(Batch(shape, make(shape, {200, 131}, 4, 1.0F), 16), 0);
   }
@@ -230,7 +232,7 @@ TEST_F(AttentionCuda, RefusesScoresOutOfRangeOnlyWhereVisible) {
 
 // Sequences in shuffled pages of a layer behind another one: prefill in chunks, then one row at a time.
 void expect_paged(int sms) {
-  for (const AttentionShape& shape : kShapes) {
+  for (const AttentionShape& shape : cases(kShapes, 5)) {
     SCOPED_TRACE(name(shape));
     const int64_t d = shape.head_size, ld = (shape.heads + 2 * shape.kv_heads) * d, width = shape.heads * d;
     const std::vector<Sequence> all = make(shape, {70, 1, 300, 64, 580}, 60, 2.0F);

@@ -19,6 +19,7 @@
 #include "numerics/fixed_point.h"
 #include "ops/matmul/matmul_fp32_shapes.h"
 #include "same_bits.h"
+#include "sanitized.h"
 
 namespace lockstep::ops {
 namespace {
@@ -38,7 +39,7 @@ class MatmulCuda : public ::testing::Test {
 
 // All SMs, one, and a number that divides nothing.
 void for_each_context(const std::function<void(const cuda::Context&)>& body) {
-  for (const int sms : {0, 1, 7}) {
+  for (const int sms : testing::cases<int>({7, 0, 1}, 1)) {
     SCOPED_TRACE("SMs " + std::to_string(sms));
     const cuda::Context context(0, sms);
     body(context);

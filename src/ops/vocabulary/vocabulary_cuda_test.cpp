@@ -189,7 +189,8 @@ TEST(VocabularyCuda, SamplesAsReference) {
   LOCKSTEP_NEEDS_GPU();
   const cuda::Context context(0);
   TestRandom random(1);
-  for (int round = 0; round < 400; ++round) {
+  const int rounds = lockstep::testing::sanitized() ? 40 : 400;
+  for (int round = 0; round < rounds; ++round) {
     const int64_t vocab = 1 + random.below(round % 10 == 0 ? 5000 : 400);
     const int64_t rows = 8;
     std::vector<float> x =
@@ -214,7 +215,7 @@ TEST(VocabularyCuda, SamplesLargeVocabulary) {
   LOCKSTEP_NEEDS_GPU();
   constexpr int64_t kVocab = 151936;
   constexpr int64_t kRows = 3;
-  for (const float spread : {3.0F, 0.01F, 0.0F}) {
+  for (const float spread : lockstep::testing::cases<float>({0.01F, 3.0F, 0.0F}, 1)) {
     const std::vector<float> x = TestRandom(7).values(kRows * kVocab, spread);
     for_each_cuda_context([&](const cuda::Context& context) {
       for (const SamplingSettings& settings : std::vector<SamplingSettings>{{1.0, 1.0, -1, 151665},
