@@ -132,8 +132,8 @@ TEST(CommandLine, ErrorsNameTheOptionAndTheRemedy) {
   EXPECT_EQ(error_of(least + "--lr 1e999"), "lockstep train: --lr: '1e999' is out of range of binary64");
   EXPECT_EQ(error_of(least + "--threads 2.5"), "lockstep train: --threads: '2.5' is not a whole number");
   EXPECT_EQ(error_of(least + "--threads 99999999999999999999"),
-            "lockstep train: --threads: '99999999999999999999' is out of range; take -9223372036854775808 to "
-            "9223372036854775807");
+            "lockstep train: --threads: '99999999999999999999' is out of range; take from 0 to "
+            "1024");
   EXPECT_EQ(error_of(least + "--rollout-top-p 0"),
             "lockstep train: --rollout-top-p: 0 is out of range; take above 0 and at most 1");
   EXPECT_EQ(

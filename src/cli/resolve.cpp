@@ -325,6 +325,12 @@ Result<loop::GenerateConfig> resolve_generate(const Values& values) {
   LOCKSTEP_ASSIGN_OR_RETURN(config.profile, profile_of(values));
   config.prompts = values.texts("prompt");
   LOCKSTEP_ASSIGN_OR_RETURN(config.prompt, prompt_of(values));
+  // What the command line says takes the place of the other one in a file.
+  const auto on_command_line = [&](const char* name) {
+    return values.given(name) && values.where(name).rfind("--", 0) == 0;
+  };
+  if (on_command_line("prompt") && !on_command_line("prompt-data")) config.prompt.path.clear();
+  if (on_command_line("prompt-data") && !on_command_line("prompt")) config.prompts.clear();
   if (config.prompts.empty() == config.prompt.path.empty()) {
     return invalid("--prompt TEXT ... or --prompt-data FILE: give {}",
                    config.prompts.empty() ? "one of them" : "only one of them");

@@ -122,6 +122,17 @@ TEST(Resolve, OtherCommands) {
   Values generate(kGenerate);
   EXPECT_FALSE(resolve_generate(generate).ok()) << "neither prompt nor file";
   EXPECT_EQ(resolve_generate(values_of("", kGenerate)).value().n_samples_per_prompt, 1);
+  Value prompt;
+  prompt.words = {"hello"};
+  prompt.where = "--prompt";
+  Values both = values_of("", kGenerate);  // with prompt-data of a file
+  both.set("prompt", prompt);
+  EXPECT_EQ(resolve_generate(both).value().prompts, prompt.words);
+  EXPECT_EQ(resolve_generate(both).value().prompt.path, "");
+  prompt.words = {"data.jsonl"};
+  prompt.where = "--prompt-data";
+  both.set("prompt-data", prompt);
+  EXPECT_FALSE(resolve_generate(both).ok()) << "both on the command line";
   EXPECT_FALSE(resolve_eval(values_of("", kEval)).ok()) << "no data";
   EXPECT_TRUE(resolve_sft(values_of("", kSft)).value().shuffle);
   EXPECT_FALSE(resolve_sft(values_of("rollout-shuffle = false\n", kSft)).value().shuffle);

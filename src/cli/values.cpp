@@ -95,12 +95,12 @@ Result<double> parse_real(std::string_view text) {
   return value;
 }
 
-Result<int64_t> parse_integer(std::string_view text) {
+Result<int64_t> parse_integer(std::string_view text, std::string_view range) {
   int64_t value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = result.ptr == text.data() + text.size();
   if (result.ec == std::errc::result_out_of_range && whole) {
-    return invalid("'{}' is out of range; take {} to {}", shown(text), INT64_MIN, INT64_MAX);
+    return invalid("'{}' is out of range; take {}", shown(text), range);
   }
   if (result.ec != std::errc() || !whole) return invalid("'{}' is not a whole number", shown(text));
   return value;
@@ -191,7 +191,7 @@ Status set_words(const Option& option, const std::vector<std::string>& words, Va
     case Kind::kFlag:
       return invalid("{}: takes no value; --{} or --no-{}", where, option.name, option.name);
     case Kind::kInt: {
-      const Result<int64_t> integer = parse_integer(words[0]);
+      const Result<int64_t> integer = parse_integer(words[0], range_text(option));
       if (!integer.ok()) return integer.status().with_context(where);
       return set_integer(option, integer.value(), value);
     }
@@ -208,7 +208,7 @@ Status set_words(const Option& option, const std::vector<std::string>& words, Va
     case Kind::kInts:
       value->integers.clear();
       for (const std::string& word : words) {
-        const Result<int64_t> integer = parse_integer(word);
+        const Result<int64_t> integer = parse_integer(word, fmt::format("0 to {}", INT32_MAX));
         if (!integer.ok()) return integer.status().with_context(where);
         if (integer.value() < 0 || integer.value() > INT32_MAX) {
           return invalid("{}: {} is no token id; take 0 to {}", where, integer.value(), INT32_MAX);

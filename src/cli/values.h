@@ -34,7 +34,8 @@ std::string range_text(const Option& option);
 std::string real_text(double value);
 // Strict: the whole text, decimal, finite.
 Result<double> parse_real(std::string_view text);
-Result<int64_t> parse_integer(std::string_view text);
+// Too large for 64 bits: the error says to take `range`.
+Result<int64_t> parse_integer(std::string_view text, std::string_view range = "a number of 64 bits");
 bool is_utf8(std::string_view text);
 // Text as it may stand in a one-line message: controls and bytes that are no UTF-8 escaped, at most 80 bytes.
 std::string shown(std::string_view text);

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "needs_gpu.h"
 #include "rollout/engine.h"
+#include "sanitized.h"
 #include "trainer/trainer.h"
 
 namespace lockstep::loop {
@@ -31,7 +32,7 @@ Outcome run(model::Profile profile, const model::ModelConfig& config, const char
       requests[i].prompt.push_back(static_cast<int32_t>((i * 31 + t * 17) % 131));
   }
   rollout::GenerationSettings settings;
-  settings.sampling.max_new_tokens = 12;
+  settings.sampling.max_new_tokens = testing::sanitized() ? 4 : 12;
   settings.sampleable = config.vocab;
   const auto completions = engine.generate(context, requests, settings);
   EXPECT_TRUE(completions.ok()) << completions.status().message();
@@ -69,7 +70,7 @@ Outcome run(model::Profile profile, const model::ModelConfig& config, const char
 TEST(HeadSizes, TheGpuEqualsTheCpu) {
   LOCKSTEP_NEEDS_HOPPER();
   for (const model::Profile profile : {model::Profile::kFp32, model::Profile::kBf16}) {
-    for (const int64_t head_size : {8, 24, 64, 96, 128, 192, 256}) {
+    for (const int64_t head_size : testing::cases<int64_t>({64, 24, 192, 8, 96, 128, 256}, 3)) {
       SCOPED_TRACE(std::string(model::profile_name(profile)) + " " + std::to_string(head_size));
       model::ModelConfig config;
       config.layers = 2;
