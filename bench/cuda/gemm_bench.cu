@@ -2,7 +2,7 @@
 // The Hopper products against cuBLASLt (the best of its first 8 algorithms) on the shapes of Qwen2.5-0.5B:
 // forward and gradients of 8192 and 16384 rows, decode products of 1 to 256 rows with weights that do not
 // stay in the L2, in one graph: of cuBLASLt too, which chooses by such graphs. Medians; a table last.
-// gemm_bench [train|decode|all], gemm_bench decode M [product]
+// gemm_bench [train|dW|decode|all], gemm_bench WHAT M [product]; M 0: all
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -219,7 +219,7 @@ ops::MatmulForwardBf16 forward_of(const Weight& w, ops::MatmulOutput output, con
   return f;
 }
 
-void bench_train(const Context& context, Vendor& vendor, const Weight& w, int64_t m) {
+void bench_forward_and_dx(const Context& context, Vendor& vendor, const Weight& w, int64_t m) {
   const bool is_float = w.output == ops::MatmulOutput::kFloat;
   const RopeBuffers rope(context);
   const auto x = random_buffer(context, m * w.k, 1, 1.0F);
@@ -263,7 +263,12 @@ void bench_train(const Context& context, Vendor& vendor, const Weight& w, int64_
       },
       calls, 7);
   row("dX", w, m, "", our_input, input);
+}
 
+void bench_dw(const Context& context, Vendor& vendor, const Weight& w, int64_t m) {
+  const int calls = w.output == ops::MatmulOutput::kFloat ? 2 : 10;
+  const auto x = random_buffer(context, m * w.k, 1, 1.0F);
+  const auto dy = random_buffer(context, m * w.n, 5, 0.01F);
   DeviceBuffer<Bf16> dw(w.n * w.k);
   DeviceBuffer<int64_t> image(w.n * w.k);
   image.zero(context);
@@ -271,7 +276,16 @@ void bench_train(const Context& context, Vendor& vendor, const Weight& w, int64_
   const double matrix = time_calls(
       context, [&] { vendor.run(x.data(), dy.data(), dw.data()); }, calls, 7);
   vendor.forget();
-  for (const int64_t leaf_rows : {3200, 1024}) {
+  // Results of the size that training has, and much larger ones.
+  const auto small_dy = random_buffer(context, m * w.n, 6, 0x1p-22F);
+  struct Case {
+    int64_t leaf_rows;
+    const Bf16* dy;
+    const char* name;
+  };
+  for (const auto& [leaf_rows, gradient, name] :
+       {Case{3200, small_dy.data(), "leaves 3200"}, Case{1024, small_dy.data(), "leaves 1024"},
+        Case{3200, dy.data(), "large"}}) {
     std::vector<ops::WeightGradientLeaf> leaves;
     for (int64_t begin = 0; begin < m; begin += leaf_rows) {
       leaves.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(std::min(m, begin + leaf_rows)), 0,
@@ -290,10 +304,10 @@ void bench_train(const Context& context, Vendor& vendor, const Weight& w, int64_
     const double us = time_calls(
         context,
         [&] {
-          ops::matmul_weight_gradient_bf16_cuda(context, dy.data(), w.n, x.data(), w.k, m, w.n, w.k, target);
+          ops::matmul_weight_gradient_bf16_cuda(context, gradient, w.n, x.data(), w.k, m, w.n, w.k, target);
         },
         calls, 7);
-    row("dW", w, m, leaf_rows == 3200 ? "leaves 3200" : "leaves 1024", us, matrix);
+    row("dW", w, m, name, us, matrix);
   }
 }
 
@@ -334,17 +348,22 @@ int run(const std::string& what, int64_t only_m, const std::string& product) {
   const Context context(0);
   Vendor vendor(context);
   std::printf("%s, %d multiprocessors\n", context.info().name.c_str(), context.sms());
+  const auto wanted = [&](const Weight& w, int64_t m) {
+    return (only_m == 0 || m == only_m) && (product.empty() || product == w.name);
+  };
   if (what != "decode") {
     for (const Weight& w : kWeights) {
-      bench_train(context, vendor, w, 8192);
-      if (w.n < 100000) bench_train(context, vendor, w, 16384);
+      for (const int64_t m : {8192, 16384}) {
+        if (!wanted(w, m) || (w.n > 100000 && m > 8192)) continue;
+        if (what != "dW") bench_forward_and_dx(context, vendor, w, m);
+        bench_dw(context, vendor, w, m);
+      }
     }
   }
-  if (what != "train") {
+  if (what == "decode" || what == "all") {
     for (const int64_t m : {1, 8, 32, 64, 128, 256}) {
       for (const Weight& w : kWeights) {
-        if ((only_m == 0 || m == only_m) && (product.empty() || product == w.name))
-          bench_decode(context, vendor, w, m);
+        if (wanted(w, m)) bench_decode(context, vendor, w, m);
       }
     }
   }

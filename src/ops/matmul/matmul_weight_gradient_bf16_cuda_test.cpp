@@ -16,6 +16,7 @@
 #include "ops/matmul/matmul_bf16.h"
 #include "ops/matmul/matmul_bf16_cuda.h"
 #include "same_bits.h"
+#include "sanitized.h"
 
 namespace lockstep::ops {
 namespace {
@@ -124,7 +125,7 @@ void check(const Update& u, const std::vector<std::vector<int64_t>>& all_cuts) {
   std::vector<int64_t> want = start_image(u);
   const int64_t bad = reference(u, want);
   for (const auto& cuts : all_cuts) {
-    for (const int sms : {0, 1, 3}) {
+    for (const int sms : testing::cases<int>({3, 0, 1}, 1)) {
       SCOPED_TRACE("n " + std::to_string(u.n) + " k " + std::to_string(u.k) + " cuts " +
                    std::to_string(cuts.size()) + " sms " + std::to_string(sms));
       const Outcome got = on_gpu(u, cuts, sms);
@@ -171,6 +172,24 @@ TEST(MatmulBf16Cuda, WeightGradientOfManyLeaves) {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{392, 72}, {72, 264}, {184, 136}}) {
     const Update u = make_update(n, k, leaf_rows);
     check(u, {{u.rows}, {cut + 16, u.rows}});
+  }
+}
+
+// Results of few multiples of 2^-44 and of many, of both signs and of one.
+TEST(MatmulBf16Cuda, WeightGradientOfSmallAndLargeResults) {
+  LOCKSTEP_NEEDS_HOPPER();
+  std::vector<int64_t> leaf_rows;
+  for (int64_t i = 0; i < 19; ++i) leaf_rows.push_back(16 * (1 + i * 5 % 7));
+  for (const float scale : testing::cases<float>({0x1p-18F, 0x1p-15F, 0x1p-41F}, 2)) {
+    for (const bool same_sign : {false, true}) {
+      SCOPED_TRACE(std::to_string(scale) + " " + std::to_string(same_sign));
+      Update u = make_update(200, 264, leaf_rows, scale);
+      if (same_sign) {
+        for (Bf16& x : u.dy) x &= 0x7FFF;
+        for (Bf16& x : u.x) x |= 0x8000;
+      }
+      check(u, {{u.rows}, {leaf_rows[0] + 16, u.rows}});
+    }
   }
 }
 
