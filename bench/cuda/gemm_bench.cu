@@ -331,16 +331,27 @@ void bench_decode(const Context& context, Vendor& vendor, const Weight& w, int64
   const double lt = time_graph(
       context, [&](int i) { vendor.run(at(i), x.data(), out.data()); }, copies);
   vendor.forget();
-  for (const int64_t chunk : {1024, 512}) {
+  DeviceBuffer<int32_t> max_exponent(m * w.n / 128 + 1);
+  DeviceBuffer<uint64_t> sum(m * w.n / 128 + 1);
+  const auto measure = [&](const char* note, int64_t chunk, bool tiles) {
     auto f = forward_of(w, w.output, rope, out.data(), residual.data(), act.data(), bias.data());
     f.chunk = chunk;
     if (w.output == ops::MatmulOutput::kSwiglu) f.out = nullptr;  // decode keeps act only
+    if (tiles) {
+      if (!ops::matmul_makes_tiles(m, w.n, w.k, f)) return;
+      f.tile_max_exponent = max_exponent.data();
+      f.tile_sum = sum.data();
+      f.tile_scale = 1.4426950F;
+    }
     context.reserve_scratch(ops::matmul_forward_bf16_scratch(context, m, w.n, w.k, chunk));
     const double us = time_graph(
         context, [&](int i) { ops::matmul_forward_bf16_cuda(context, x.data(), w.k, at(i), m, w.n, w.k, f); },
         copies);
-    row("decode", w, m, chunk == 1024 ? "" : "chunk 512", us, lt);
-  }
+    row("decode", w, m, note, us, lt);
+  };
+  measure("", 1024, false);
+  if (is_float) measure("sums of tiles", 1024, true);
+  measure("chunk 512", 512, false);
 }
 
 // m 0: all row counts; product empty: all.

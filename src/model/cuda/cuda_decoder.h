@@ -138,10 +138,9 @@ class CudaDecoder : public Decoder {
     const int64_t ld = logits_stride(config);
     Ops::norm(device_, hidden, network_.at(network_.table().final_norm()), config.rms_eps, count, h,
               normed_.data(), nullptr);
-    Ops::product(device_, normed_.data(), network_.at(network_.table().head()), count, config.vocab, h,
-                 logits_.data(), ld);
-    ops::vocabulary_sample_cuda(device_, logits_.data(), ld, count, config.vocab, sampling, inputs_.draws(),
-                                tokens_.data(), log_probs_.data(), {inputs_.faults() + 1, 0});
+    Ops::sample(device_, normed_.data(), network_.at(network_.table().head()), count, config.vocab, h,
+                sampling, inputs_.draws(), logits_.data(), ld, tokens_.data(), log_probs_.data(),
+                {inputs_.faults() + 1, 0});
   }
   void one_of_many(int64_t rows, const ops::SamplingSettings& sampling) {
     forward();

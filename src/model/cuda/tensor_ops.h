@@ -90,6 +90,13 @@ struct TensorOps<float> {
                       float* y, int64_t ldy) {
     ops::matmul_forward_fp32_cuda(c, x, k, w, m, n, k, {}, y, ldy);
   }
+  // Logits and a token drawn of each row.
+  static void sample(const cuda::Context& c, const E* x, const E* w, int64_t m, int64_t vocab, int64_t k,
+                     const ops::SamplingSettings& settings, const ops::VocabularyDraw* draws, float* logits,
+                     int64_t ld, int32_t* tokens, float* log_probs, const cuda::Fault& fault) {
+    product(c, x, w, m, vocab, k, logits, ld);
+    ops::vocabulary_sample_cuda(c, logits, ld, m, vocab, settings, draws, tokens, log_probs, fault);
+  }
   // out = residual + x W^T
   static void add_product(const cuda::Context& c, const E* x, const E* w, int64_t m, int64_t n, int64_t k,
                           const E* residual, E* out) {
@@ -199,6 +206,27 @@ struct TensorOps<Bf16> {
     forward.out = y;
     forward.ld_out = ldy;
     ops::matmul_forward_bf16_cuda(c, x, k, w, m, n, k, forward);
+  }
+  // Where the product makes the sums of tiles, the logits are not read for them again.
+  static void sample(const cuda::Context& c, const E* x, const E* w, int64_t m, int64_t vocab, int64_t k,
+                     const ops::SamplingSettings& settings, const ops::VocabularyDraw* draws, float* logits,
+                     int64_t ld, int32_t* tokens, float* log_probs, const cuda::Fault& fault) {
+    ops::MatmulForwardBf16 forward;
+    forward.output = ops::MatmulOutput::kFloat;
+    forward.out = logits;
+    forward.ld_out = ld;
+    if (!ops::matmul_makes_tiles(m, vocab, k, forward)) {
+      ops::matmul_forward_bf16_cuda(c, x, k, w, m, vocab, k, forward);
+      ops::vocabulary_sample_cuda(c, logits, ld, m, vocab, settings, draws, tokens, log_probs, fault);
+      return;
+    }
+    const ops::VocabularyTiles tiles = ops::vocabulary_scratch_tiles(c, m, vocab);
+    forward.tile_max_exponent = tiles.max_exponent;
+    forward.tile_sum = tiles.sum;
+    forward.tile_scale = ops::vocabulary_scale(settings.temperature);
+    ops::matmul_forward_bf16_cuda(c, x, k, w, m, vocab, k, forward);
+    ops::vocabulary_sample_from_tiles_cuda(c, logits, ld, m, vocab, tiles, settings, draws, tokens, log_probs,
+                                           fault);
   }
   static void add_product(const cuda::Context& c, const E* x, const E* w, int64_t m, int64_t n, int64_t k,
                           const E* residual, E* out) {

@@ -30,6 +30,11 @@ struct MatmulForwardBf16 {
   Bf16* act = nullptr;
   int64_t ld_act = 0;
   int64_t chunk = numerics::kForwardChunk;  // a multiple of 64
+  // Where matmul_makes_tiles(): sums of the tiles of 128 columns of out (numerics/vocabulary_tile.cuh), at
+  // tile_scale, each array [m, tiles]; null: not wanted.
+  int32_t* tile_max_exponent = nullptr;
+  uint64_t* tile_sum = nullptr;
+  float tile_scale = 0;
 };
 
 // y = x W^T and its epilogue. Up to kMatmulDecodeRows rows: W is streamed once (scratch: see the next
@@ -37,6 +42,9 @@ struct MatmulForwardBf16 {
 inline constexpr int64_t kMatmulDecodeRows = 256;
 void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
                               int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);
+// Whether the product of this shape makes tile_max_exponent and tile_sum, which must be null where it does
+// not.
+bool matmul_makes_tiles(int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);
 // What context.reserve_scratch() needs before the call is captured in a graph.
 int64_t matmul_forward_bf16_scratch(const cuda::Context& context, int64_t m, int64_t n, int64_t k,
                                     int64_t chunk = numerics::kForwardChunk);

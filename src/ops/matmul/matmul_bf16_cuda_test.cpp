@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -13,8 +14,10 @@
 #include "device/cuda/memory.h"
 #include "needs_gpu.h"
 #include "numerics/fixed_point.h"
+#include "numerics/math.h"
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/matmul_bf16.h"
+#include "ops/matmul/matmul_decode.h"
 #include "same_bits.h"
 #include "sanitized.h"
 
@@ -366,6 +369,115 @@ TEST(MatmulBf16Cuda, ForwardOfRealShapesSampled) {
       ASSERT_EQ(numerics::float_bits(want), numerics::float_bits(got[static_cast<size_t>(row * n + column)]))
           << row << " " << column;
     }
+  }
+}
+
+// Sums of a tile of the vocabulary, as docs/numerics.md has them; kTileEmpty and kTileInvalid of
+// numerics/vocabulary_tile.cuh instead of the exponent.
+struct Tile {
+  int32_t max_exponent = INT32_MIN;
+  uint64_t sum = 0;
+};
+Tile tile_of(const float* logits, int64_t count, float scale) {
+  Tile tile;
+  for (int64_t i = 0; i < count; ++i) {
+    if (logits[i] == -__builtin_inff()) continue;
+    const float s = logits[i] * scale;
+    if (!(std::fabs(s) < numerics::kMaxScore)) return {INT32_MAX, 0};
+    tile.max_exponent = std::max(tile.max_exponent, static_cast<int32_t>(std::rint(s)));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (logits[i] == -__builtin_inff()) continue;
+    const float s = logits[i] * scale;
+    const float n = std::rint(s);
+    const int exponent = static_cast<int>(n) - tile.max_exponent + numerics::kWeightFractionBits;
+    const double w = std::ldexp(static_cast<double>(numerics::exp2_fraction(s - n)), exponent);
+    tile.sum += static_cast<uint64_t>(std::rint(w));
+  }
+  return tile;
+}
+
+struct VocabularyCase {
+  int64_t m, n, k;
+  float scale = 1.4426950F;
+  int rare = 0;
+};
+
+// Logits and sums of tiles; sums are left out too.
+void check_vocabulary(const VocabularyCase& c) {
+  const Matrix x = random_matrix(c.m, c.k, c.k + 16, 51, c.rare);
+  const Matrix w = random_matrix(c.n, c.k, c.k, 52, c.rare * 4);
+  const int64_t ld = (c.n + 15) / 4 * 4;
+  std::vector<float> y(static_cast<size_t>(c.m * ld), numerics::float_from_bits(~0U));
+  matmul_bf16_forward_ref(x.data.data(), x.ld, w.data.data(), c.m, c.n, c.k, y.data(), ld);
+  std::vector<int32_t> max_exponent;
+  std::vector<uint64_t> sum;
+  for (int64_t row = 0; row < c.m; ++row) {
+    for (int64_t first = 0; first < c.n; first += 128) {
+      const Tile tile =
+          tile_of(&y[static_cast<size_t>(row * ld + first)], std::min<int64_t>(128, c.n - first), c.scale);
+      max_exponent.push_back(tile.max_exponent);
+      sum.push_back(tile.sum);
+    }
+  }
+  for (const int sms : {0, 1, 7}) {
+    for (const bool wanted : {true, false}) {
+      SCOPED_TRACE("m " + std::to_string(c.m) + " n " + std::to_string(c.n) + " k " + std::to_string(c.k) +
+                   " sms " + std::to_string(sms) + (wanted ? " sums" : ""));
+      const cuda::Context context(0, sms);
+      const auto device_x = on_device(context, x.data);
+      const auto device_w = on_device(context, w.data);
+      auto out = on_device(context, std::vector<float>(y.size(), numerics::float_from_bits(~0U)));
+      auto device_max = on_device(context, std::vector<int32_t>(max_exponent.size() + 1, -77));
+      auto device_sum = on_device(context, std::vector<uint64_t>(sum.size() + 1, 77));
+      MatmulForwardBf16 forward;
+      forward.output = MatmulOutput::kFloat;
+      forward.out = out.data();
+      forward.ld_out = ld;
+      forward.tile_scale = c.scale;
+      if (wanted) {
+        forward.tile_max_exponent = device_max.data();
+        forward.tile_sum = device_sum.data();
+      }
+      matmul_vocabulary_bf16_cuda(context, device_x.data(), x.ld, device_w.data(), c.m, c.n, c.k, forward);
+      context.synchronize();
+      ASSERT_TRUE(same_bits(one_nan(y), one_nan(on_host(context, out, out.size()))));
+      auto want_max = wanted ? max_exponent : std::vector<int32_t>(max_exponent.size(), -77);
+      auto want_sum = wanted ? sum : std::vector<uint64_t>(sum.size(), 77);
+      want_max.push_back(-77);
+      want_sum.push_back(77);
+      ASSERT_TRUE(same_bits(want_max, on_host(context, device_max, device_max.size())));
+      ASSERT_TRUE(same_bits(want_sum, on_host(context, device_sum, device_sum.size())));
+    }
+  }
+}
+
+TEST(MatmulBf16Cuda, LogitsAndSumsOfTiles) {
+  LOCKSTEP_NEEDS_HOPPER();
+  for (const int64_t m : {1, 2, 16, 33, 63, 64, 65, 127, 128}) {
+    check_vocabulary({m, 388, 72});
+    check_vocabulary({m, 1156, 136, 0.01F});
+  }
+  for (const int64_t m : {5, 64, 100, 128}) {
+    check_vocabulary({m, 128, 896});
+    check_vocabulary({m, 640, 1024, 30.0F});
+    check_vocabulary({m, 5, 8});
+    check_vocabulary({m, 255, 72});
+    check_vocabulary({m, 900, 640, 3000.0F});  // scores out of range
+    check_vocabulary({m, 516, 264, 1.0F, 900});
+    check_vocabulary({m, 1284, 64, 1.0F, 9000});
+  }
+}
+
+// By the way that matmul_forward_bf16_cuda() takes for many columns.
+TEST(MatmulBf16Cuda, LogitsOfManyColumns) {
+  LOCKSTEP_NEEDS_HOPPER();
+  for (const int64_t m : {3, 40, 70}) {
+    const ForwardCase c = {MatmulOutput::kFloat, m, 17003, 72, 1024};
+    MatmulForwardBf16 forward;
+    forward.output = c.output;
+    ASSERT_TRUE(matmul_makes_tiles(m, c.n, c.k, forward));
+    Forward(c).check(0);
   }
 }
 

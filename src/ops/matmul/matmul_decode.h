@@ -17,6 +17,12 @@ bool matmul_decode_tiles(int64_t m, int64_t n, int64_t k, const MatmulForwardBf1
 void matmul_decode_tile_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
                                   int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);
 
+// Products for which matmul_makes_tiles(): x stays in shared memory. Fewer columns than kMatmulTilesColumns
+// are too few tiles for all multiprocessors.
+inline constexpr int64_t kMatmulTilesColumns = 16384;
+void matmul_vocabulary_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
+                                 int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);
+
 // m up to kMatmulDecodeRows.
 void matmul_decode_bf16_cuda(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w,
                              int64_t m, int64_t n, int64_t k, const MatmulForwardBf16& forward);

@@ -53,17 +53,7 @@ __device__ __forceinline__ void swiglu_exact(const uint32_t (&gate)[4], const ui
     for (int i = 0; i < 4; ++i) act[i] = pack_bf16(product[2 * i], product[2 * i + 1]);
     return;
   }
-#pragma unroll 1
-  for (int i = 0; i < 4; ++i) {
-    // Not indexed by i: the arrays must stay in registers.
-    const uint32_t g = i == 0 ? gate[0] : i == 1 ? gate[1] : i == 2 ? gate[2] : gate[3];
-    const uint32_t u = i == 0 ? up[0] : i == 1 ? up[1] : i == 2 ? up[2] : up[3];
-    const float low = low_bf16(g) / (1.0F + numerics::exp(-low_bf16(g)));
-    const float high = high_bf16(g) / (1.0F + numerics::exp(-high_bf16(g)));
-    const uint32_t word = pack_bf16(low * low_bf16(u), high * high_bf16(u));
-#pragma unroll
-    for (int j = 0; j < 4; ++j) act[j] = i == j ? word : act[j];
-  }
+  swiglu_words_exact(gate, up, act);
 }
 
 // A product that the machine's functions may have brought to the wrong side of the middle between two

@@ -312,6 +312,8 @@ __device__ __forceinline__ void store_items(const TileArguments& p, const Place&
   }
 }
 
+inline constexpr uint32_t kGatesOfOne = 0x3F803F80;  // two
+
 // kSwiglu: four columns of two tokens a step.
 template <class T>
 __device__ __forceinline__ void store_gates(const TileArguments& p, const Place& at, const float* tile,
@@ -328,6 +330,8 @@ __device__ __forceinline__ void store_gates(const TileArguments& p, const Place&
       row[i] = number / T::kItems;
       place[i] = number - row[i] * T::kItems;
       split_pairs(words[row[i] * (T::kStride / 4) + place[i]], gate + 2 * i, up + 2 * i);
+      // Zeros past the last column would send the warp the exact way.
+      if (first + place[i] * 4 >= e.n) gate[2 * i] = gate[2 * i + 1] = kGatesOfOne;
     }
     swiglu_eight(gate, up, act);
 #pragma unroll

@@ -69,7 +69,8 @@ void run(const Call& c, const Sharing& sharing) {
 
 void swiglu(const Call& c) {
   if (c.m > 128) return run<DecodeTile<2, 152, MatmulOutput::kSwiglu, false, 1>>(c, {1, 2});
-  run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c, {2, 1});
+  if (c.m > 64) return run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c, {});
+  run<DecodeTile<1, 40, MatmulOutput::kSwiglu, false, 2>>(c, {});
 }
 
 void residual(const Call& c) {
@@ -89,7 +90,7 @@ bool matmul_decode_tiles(int64_t m, int64_t n, int64_t k, const MatmulForwardBf1
     case MatmulOutput::kRope:
       return k <= forward.chunk;
     case MatmulOutput::kSwiglu:
-      return k <= forward.chunk && m > 64;
+      return k <= forward.chunk && m > 32;
     default:
       return false;
   }

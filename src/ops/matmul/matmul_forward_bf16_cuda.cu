@@ -79,6 +79,11 @@ void matmul_forward_bf16_cuda(const cuda::Context& context, const Bf16* x, int64
       forward.output != MatmulOutput::kRope ||
       ((forward.rope.head_size == 64 || forward.rope.head_size == 128) && n % forward.rope.head_size == 0));
   if (m == 0 || n == 0) return;
+  if (matmul_makes_tiles(m, n, k, forward)) {
+    matmul_vocabulary_bf16_cuda(context, x, ldx, w, m, n, k, forward);
+    return;
+  }
+  LOCKSTEP_CHECK(forward.tile_sum == nullptr);
   if (matmul_decode_tiles(m, n, k, forward)) {
     matmul_decode_tile_bf16_cuda(context, x, ldx, w, m, n, k, forward);
     return;

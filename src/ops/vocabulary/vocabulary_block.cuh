@@ -4,11 +4,20 @@
 
 #include <cstdint>
 
+#include "numerics/vocabulary_tile.cuh"
 #include "ops/vocabulary/vocabulary_cuda.h"
 #include "ops/vocabulary/vocabulary_formulas.h"
-#include "ops/vocabulary/vocabulary_tile.cuh"
 
 namespace lockstep::ops {
+
+using numerics::group_sum;
+using numerics::kRoundEvenBits;
+using numerics::kTileEmpty;
+using numerics::kTileInvalid;
+using numerics::tile_round;
+using numerics::tile_weight;
+using numerics::TileSums;
+using numerics::vocabulary_tile;
 
 inline constexpr int kVocabularyTile = static_cast<int>(numerics::kVocabTile);
 

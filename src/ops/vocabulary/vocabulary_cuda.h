@@ -11,8 +11,8 @@
 
 namespace lockstep::ops {
 
-// Sums of the tiles of 128 ids (vocabulary_tile.cuh), each array [rows, tiles]: made from logits or by the
-// epilogue of their product.
+// Sums of the tiles of 128 ids (numerics/vocabulary_tile.cuh), each array [rows, tiles]: made from logits or
+// by the epilogue of their product.
 struct VocabularyTiles {
   int32_t* max_exponent = nullptr;
   uint64_t* sum = nullptr;
@@ -59,6 +59,8 @@ struct VocabularyDraw {
 void vocabulary_sample_cuda(const cuda::Context& context, const float* logits, int64_t ld, int64_t rows,
                             int64_t vocab, const SamplingSettings& settings, const VocabularyDraw* draws,
                             int32_t* tokens, float* log_probs, const cuda::Fault& fault);
+// Tiles without entropy sums in the context's scratch memory, for the next function.
+VocabularyTiles vocabulary_scratch_tiles(const cuda::Context& context, int64_t rows, int64_t vocab);
 // The same from tiles at the scale of the settings' temperature; their entropy sums are not read.
 void vocabulary_sample_from_tiles_cuda(const cuda::Context& context, const float* logits, int64_t ld,
                                        int64_t rows, int64_t vocab, const VocabularyTiles& tiles,

@@ -89,13 +89,18 @@ void vocabulary_sample_from_tiles_cuda(const cuda::Context& context, const float
                      static_cast<size_t>(a.n_tiles) * sizeof(uint64_t), a);
 }
 
-void vocabulary_sample_cuda(const cuda::Context& context, const float* logits, int64_t ld, int64_t rows,
-                            int64_t vocab, const SamplingSettings& settings, const VocabularyDraw* draws,
-                            int32_t* tokens, float* log_probs, const cuda::Fault& fault) {
+VocabularyTiles vocabulary_scratch_tiles(const cuda::Context& context, int64_t rows, int64_t vocab) {
   const int64_t n = rows * vocabulary_tile_count(vocab);
   VocabularyTiles tiles;
   tiles.sum = static_cast<uint64_t*>(context.scratch(n * 12));
   tiles.max_exponent = reinterpret_cast<int32_t*>(tiles.sum + n);
+  return tiles;
+}
+
+void vocabulary_sample_cuda(const cuda::Context& context, const float* logits, int64_t ld, int64_t rows,
+                            int64_t vocab, const SamplingSettings& settings, const VocabularyDraw* draws,
+                            int32_t* tokens, float* log_probs, const cuda::Fault& fault) {
+  const VocabularyTiles tiles = vocabulary_scratch_tiles(context, rows, vocab);
   vocabulary_tiles_cuda(context, logits, ld, rows, vocab, vocabulary_scale(settings.temperature), tiles);
   vocabulary_sample_from_tiles_cuda(context, logits, ld, rows, vocab, tiles, settings, draws, tokens,
                                     log_probs, fault);
