@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # sanitize_gpu.sh BUILD [TOOL...]: every test of the CUDA ops under compute-sanitizer's memcheck, racecheck, initcheck and
-# synccheck, a process a test, JOBS at once. Ends with what was found; 1 if anything was, or if a test outran TIMEOUT seconds.
+# synccheck, a process a test, JOBS at once; ONLY: those whose tool, program and name match it (a regular expression). Ends
+# with what was found; 1 if anything was, or if a test outran TIMEOUT seconds.
 set -uo pipefail
 build=${1:?usage: tools/sanitize_gpu.sh BUILD [TOOL...]}
 shift
@@ -25,7 +26,7 @@ export -f one
 for program in "$build"/src/*_cuda_test; do
   "$program" --gtest_list_tests | awk -v p="$program" '/^[^ ].*\.$/ {suite = $1} /^  / {print p, suite $1}'
 done | grep -v DeathTest >"$LOGS/tests"  # those make errors on purpose
-for tool in $tools; do sed "s/^/$tool /" "$LOGS/tests"; done >"$LOGS/all"
+for tool in $tools; do sed "s/^/$tool /" "$LOGS/tests"; done | grep -E "${ONLY:-.}" >"$LOGS/all"
 # Tests of the GPU's memory take all of it, or count it: one at a time, after the others.
 {
   grep -v GpuMemory "$LOGS/all" | xargs -r -P "${JOBS:-$(nproc)}" -L 1 bash -c 'one "$@"' one
