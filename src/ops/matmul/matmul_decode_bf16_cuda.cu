@@ -374,13 +374,7 @@ template <int kTokens>
 void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w, int64_t m, int64_t n,
             int64_t k, const DecodeArguments& p) {
   using D = Decode<kTokens>;
-  static const bool ready = [] {
-    cuda::check(
-        cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, D::kSharedBytes),
-        "setting the shared memory of a decode product");
-    return true;
-  }();
-  (void)ready;
+  cuda::allow_shared<decode_kernel<D>>(D::kSharedBytes, "a decode product");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(std::min(p.units, context.sms() * D::kPerSm)));
   config.blockDim = dim3(kThreads);

@@ -26,13 +26,7 @@ struct Sharing {
 
 template <class T>
 void run(const Call& c, const Sharing& sharing) {
-  static const bool ready = [] {
-    cuda::check(cudaFuncSetAttribute(decode_tile_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     T::kSharedBytes),
-                "setting the shared memory of a decode product");
-    return true;
-  }();
-  (void)ready;
+  cuda::allow_shared<decode_tile_kernel<T>>(T::kSharedBytes, "a decode product");
   TileArguments p;
   p.epilogue = epilogue_arguments(c.forward, c.m, c.n);
   p.blocks = static_cast<int>((c.k + kDecodeDepth - 1) / kDecodeDepth);

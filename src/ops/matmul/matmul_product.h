@@ -382,13 +382,7 @@ template <class P>
 void launch_product(const cuda::Context& context, const CUtensorMap& a, const CUtensorMap& b,
                     const CUtensorMap& first, const CUtensorMap& second, const ProductArguments& arguments,
                     const char* what) {
-  static const bool ready = [] {
-    cuda::check(
-        cudaFuncSetAttribute(product_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes),
-        "setting the shared memory of a product");
-    return true;
-  }();
-  (void)ready;
+  cuda::allow_shared<product_kernel<P>>(P::kSharedBytes, "a product");
   const int clusters = (arguments.tiles_rows + P::kCluster - 1) / P::kCluster * arguments.tiles_columns;
   const int most = std::max(1, context.sms() / P::kCluster);
   cudaLaunchConfig_t config{};

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "device/cuda/launch.h"
 #include "device/cuda/launch_early.h"
 #include "numerics/vocabulary_tile.cuh"
 #include "ops/matmul/matmul_decode.h"
@@ -265,13 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kCluster>
 void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16* w, int64_t m, int64_t n,
             int64_t k, const VocabularyArguments& p) {
-  static const bool ready = [] {
-    cuda::check(cudaFuncSetAttribute(vocabulary_kernel<kCluster>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     kSharedBytes),
-                "setting the shared memory of the vocabulary's product");
-    return true;
-  }();
-  (void)ready;
+  cuda::allow_shared<vocabulary_kernel<kCluster>>(kSharedBytes, "the vocabulary's product");
   const int clusters = std::min(p.tiles, std::max(1, context.sms() / kCluster));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(clusters * kCluster));

@@ -456,13 +456,7 @@ struct GradientOperands {
 template <class C>
 void launch_weight_gradient(const cuda::Context& context, const GradientOperands& o,
                             const WeightGradientBf16& target) {
-  static const bool ready = [] {
-    cuda::check(cudaFuncSetAttribute(weight_gradient_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     C::kSharedBytes),
-                "setting the shared memory of a weight gradient");
-    return true;
-  }();
-  (void)ready;
+  cuda::allow_shared<weight_gradient_kernel<C>>(C::kSharedBytes, "a weight gradient");
   const auto tiles = [](int64_t size, int in_cluster) {
     return static_cast<int>((size + in_cluster - 1) / in_cluster);
   };
