@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times of attention in profile bf16: forward and backward of micro-batches, decode. FLOPs count the causal
-// half; backward is 2.5 forwards. attention_peer.py prints the same rows for PyTorch.
+// half; backward is 2.5 forwards. attention_peer.py prints the same rows for PyTorch. `decode` as the
+// argument: those rows alone. "fresh": as in a decode step, pages are read while the launch before still
+// runs.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "device/cuda/launch.h"
@@ -103,7 +107,7 @@ void training(const cuda::Context& context, const char* name, const AttentionSha
 }
 
 void decode(const cuda::Context& context, const char* name, const AttentionShape& shape,
-            const std::vector<int32_t>& lengths, int64_t segment) {
+            const std::vector<int32_t>& lengths, int64_t segment, bool with_fresh = false) {
   const auto rows = static_cast<int64_t>(lengths.size());
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   const int64_t per_sequence = (longest + 63) / 64;
@@ -114,12 +118,20 @@ void decode(const cuda::Context& context, const char* name, const AttentionShape
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
   for (size_t i = table.size() - 1; i > 0; --i) std::swap(table[i], table[next(state) % (i + 1)]);
   for (size_t i = 0; i < sequence.size(); ++i) sequence[i] = static_cast<int32_t>(i);
-  auto pages = upload(context, random_values(static_cast<int64_t>(table.size()) * kLayers * 2 * block, 4));
+  const std::vector<Bf16> values = random_values(1 << 20, 4);  // over and over
+  const int64_t page_values = static_cast<int64_t>(table.size()) * kLayers * 2 * block;
+  cuda::DeviceBuffer<Bf16> pages(page_values);
+  for (int64_t i = 0; i < page_values; i += 1 << 20)
+    pages.upload(context, values.data(), std::min<int64_t>(1 << 20, page_values - i), i);
   auto tables = upload(context, table);
   auto sequences = upload(context, sequence);
   auto keys = upload(context, lengths);
   const int64_t width = shape.heads * shape.head_size;
-  auto q = upload(context, random_values(rows * width, 5));
+  const int64_t kv_width = shape.kv_heads * shape.head_size;
+  const int64_t ld = width + 2 * kv_width;
+  auto q = upload(context, random_values(rows * ld, 5));
+  ops::FreshKeysCuda fresh;
+  if (with_fresh) fresh = {q.data() + width, q.data() + width + kv_width, ld};
   cuda::DeviceBuffer<Bf16> out(rows * width);
   cuda::DeviceBuffer<unsigned long long> at(1);
   cuda::fill(context, at.data(), 0xFF, 8);
@@ -127,8 +139,8 @@ void decode(const cuda::Context& context, const char* name, const AttentionShape
     const ops::KvPagesCuda cache{pages.data(),      kLayers * 2 * block,
                                  layer * 2 * block, (layer * 2 + 1) * block,
                                  tables.data(),     per_sequence};
-    ops::attention_decode_bf16_cuda(context, shape, q.data(), width, rows, sequences.data(), keys.data(),
-                                    longest, cache, out.data(), width, {at.data(), 0}, segment);
+    ops::attention_decode_bf16_cuda(context, shape, q.data(), ld, rows, sequences.data(), keys.data(),
+                                    longest, cache, out.data(), width, {at.data(), 0}, segment, fresh);
   };
   run(0);
   cudaGraph_t graph;
@@ -142,8 +154,9 @@ void decode(const cuda::Context& context, const char* name, const AttentionShape
       (10 * kLayers);
   double bytes = 0;
   for (int32_t n : lengths) bytes += 4.0 * n * static_cast<double>(shape.kv_heads * shape.head_size);
-  std::printf("%-28s segment %4lld  decode  %8.1f us %6.2f TB/s\n", name, static_cast<long long>(segment), us,
-              bytes / us * 1e-6);
+  std::printf("%-35s segment %4lld  decode  %8.2f us %6.2f TB/s\n",
+              (std::string(name) + (with_fresh ? ", fresh" : "")).c_str(), static_cast<long long>(segment),
+              us, bytes / us * 1e-6);
 }
 
 std::vector<int32_t> between(int n, int low, int high) {
@@ -153,11 +166,29 @@ std::vector<int32_t> between(int n, int low, int high) {
   return lengths;
 }
 
+void decodes(const cuda::Context& context, const AttentionShape& qwen) {
+  for (const bool fresh : {false, true}) {
+    decode(context, "decode 1 x 250", qwen, {250}, 512, fresh);
+    for (const int n : {32, 128, 256}) {
+      const std::string name = "decode " + std::to_string(n) + " x 100..400";
+      decode(context, name.c_str(), qwen, between(n, 100, 400), 512, fresh);
+    }
+    decode(context, "decode 256 x 100..1400", qwen, between(256, 100, 1400), 512, fresh);
+  }
+  decode(context, "decode 1 x 1400", qwen, {1400}, 512);
+  decode(context, "decode 1 x 8000", qwen, {8000}, 512);
+  decode(context, "decode 256 x 100..400 of 128", {16, 4, 128}, between(256, 100, 400), 512);
+}
+
 }  // namespace
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
   const cuda::Context context(0);
   const AttentionShape qwen{14, 2, 64};
+  if (argc > 1 && std::strcmp(argv[1], "decode") == 0) {
+    decodes(context, qwen);
+    return 0;
+  }
   if (argc > 1) {  // for a profiler
     training(context, "64 x 400", qwen, std::vector<int32_t>(64, 400), 512, 1);
     training(context, "8 x 1124", qwen, std::vector<int32_t>(8, 1124), 512, 1);
@@ -169,12 +200,6 @@ int main(int argc, char**) {
   }
   training(context, "256 x 100..1400", qwen, between(256, 100, 1400), 512);
   training(context, "8 x 1124, 16/4 of 128", {16, 4, 128}, std::vector<int32_t>(8, 1124), 512);
-  decode(context, "decode 256 x 100..400", qwen, between(256, 100, 400), 512);
-  decode(context, "decode 1 x 250", qwen, {250}, 512);
-  for (int64_t segment : {256, 512, 1024}) {
-    decode(context, "decode 256 x 100..1400", qwen, between(256, 100, 1400), segment);
-    decode(context, "decode 1 x 1400", qwen, {1400}, segment);
-    decode(context, "decode 1 x 8000", qwen, {8000}, segment);
-  }
+  decodes(context, qwen);
   return 0;
 }

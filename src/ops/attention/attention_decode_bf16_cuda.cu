@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rollout: rows into pages, and attention of one query a sequence. A thread block takes a segment of one
-// sequence and key/value head for all query heads that read it (16 at most): scores of 8 blocks at once, then
-// their weights by the running maximum, then the chains of o, each warp for its columns.
+// Rollout: rows into pages, and attention of one query a sequence: for head sizes 64 and 128 that of
+// attention_decode_bf16_stream.cuh, here for all others. A thread block takes a segment of one sequence and
+// key/value head for all query heads that read it (16 at most): scores of 8 blocks at once, then their
+// weights by the running maximum, then the chains of o, each warp for its columns.
 #include <algorithm>
 
 #include "core/check.h"
@@ -9,6 +10,7 @@
 #include "device/cuda/launch_early.h"
 #include "ops/attention/attention_bf16_cuda.h"
 #include "ops/attention/attention_bf16_tiles.cuh"
+#include "ops/attention/attention_decode_bf16_stream.cuh"
 #include "ops/attention/attention_scale.h"
 
 namespace lockstep::ops {
@@ -19,21 +21,6 @@ constexpr int kValueWarps = 4;   // that compute o
 constexpr int kRoundBlocks = 8;  // of keys whose scores are in shared memory together
 constexpr int kValueTiles = 4;   // of values in shared memory, a ring
 
-struct DecodeArguments {
-  KvPagesCuda pages;
-  const Bf16* q;
-  const int32_t* sequence;
-  const int32_t* keys;
-  FreshKeysCuda fresh;
-  Bf16* out;
-  float* partial;  // [row][head][segment][2 + d]: M, l, o
-  int64_t ldq, ldo;
-  int heads, kv_heads, d, head_tiles, segment_blocks, max_segments, round_blocks;
-  float scale;
-  bool vector;
-  cuda::Fault fault;
-};
-
 // Columns 4c .. 4c + 3 of a group of 16: the two halves of an operand (the order in a group is free). From
 // the L2: what another launch wrote lately may be stale in the L1 before wait_for_launch_before().
 __device__ __forceinline__ uint2 load_four(const Bf16* row, int column, int d, bool there, bool vector) {
@@ -43,14 +30,6 @@ __device__ __forceinline__ uint2 load_four(const Bf16* row, int column, int d, b
   both.x = row[column] | static_cast<uint32_t>(row[column + 1]) << 16;  // d is even
   if (column + 2 < d) both.y = row[column + 2] | static_cast<uint32_t>(row[column + 3]) << 16;
   return both;
-}
-
-__device__ __forceinline__ void mma_small(float (&acc)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // kWide: more than 8 query heads, rows 8 .. 15 of the small products are used. Each of the three parts of a
@@ -448,16 +427,10 @@ void launch_decode(const cuda::Context& context, const DecodeArguments& a, dim3 
   const auto bytes = [](int round_blocks) {
     return kValueTiles * kPanels * kPanelBytes + kHeads * (round_blocks * kRows + 4 + 10) * 4;
   };
-  auto* kernel = decode_kernel<kPanels, kWide, kVector, kWarps>;
+  constexpr auto* kKernel = decode_kernel<kPanels, kWide, kVector, kWarps>;
   // For all launches: a recorded one may need more than the one at hand.
-  static const bool ready = [&] {
-    cuda::check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes(kRoundBlocks)),
-        "shared memory of attention");
-    return true;
-  }();
-  (void)ready;
-  cuda::launch_early(context, "attention decode, bf16", kernel, grid, kWarps * 32,
+  cuda::allow_shared<kKernel>(bytes(kRoundBlocks), "attention");
+  cuda::launch_early(context, "attention decode, bf16", kKernel, grid, kWarps * 32,
                      static_cast<size_t>(bytes(a.round_blocks)), a);
 }
 
@@ -545,15 +518,25 @@ void attention_decode_bf16_cuda(const cuda::Context& context, const AttentionSha
     LOCKSTEP_CHECK(a.vector && fresh.ld % 8 == 0 && attention::aligned(fresh.k) &&
                    attention::aligned(fresh.v));
   }
-  if (a.max_segments > 1)
+  const bool streams = attention::stream::takes(a);
+  const bool split = streams ? attention::stream::splits(context, a, rows) : a.max_segments > 1;
+  if (split)
     a.partial =
         static_cast<float*>(context.scratch(attention_decode_bf16_scratch(shape, rows, max_keys, segment)));
-  if (shape.heads / shape.kv_heads > 8) {
+  if (streams) {
+    const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(a.kv_heads),
+                    static_cast<unsigned>(split ? a.max_segments : 1));
+    if (a.d == 64) {
+      attention::stream::launch<1>(context, a, grid);
+    } else {
+      attention::stream::launch<2>(context, a, grid);
+    }
+  } else if (shape.heads / shape.kv_heads > 8) {
     attention::decode<true>(context, a, rows);
   } else {
     attention::decode<false>(context, a, rows);
   }
-  if (a.max_segments > 1) {
+  if (split) {
     const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(a.heads));
     cuda::launch_early(context, "attention decode, bf16: merge", attention::merge_kernel, grid, 256, 0, a);
   }

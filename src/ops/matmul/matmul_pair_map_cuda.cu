@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "device/cuda/encode_tiled.h"
 #include "device/cuda/error.h"
 #include "ops/matmul/matmul_tensor_map.h"
 
@@ -14,7 +15,7 @@ namespace lockstep::ops {
 namespace {
 
 CUtensorMap encode(const numerics::Bf16* data, int64_t rows, int64_t columns, int64_t half, int box_rows) {
-  static const EncodeTiled function = encode_tiled();
+  static const cuda::EncodeTiled function = cuda::encode_tiled();
   CUtensorMap map{};
   const auto row_bytes = static_cast<cuuint64_t>(columns) * sizeof(numerics::Bf16);
   const auto run = static_cast<cuuint64_t>(half > 0 ? half : rows);

@@ -10,11 +10,6 @@
 
 namespace lockstep::ops {
 
-// The driver's function that makes descriptors, from the driver that the runtime has loaded, so that nothing
-// links to it. Throws Error where there is none.
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-EncodeTiled encode_tiled();
-
 // Boxes of [box_rows][64 columns] of a row-major matrix, 128-byte swizzle; zeros outside. Made once for each
 // matrix and box, then kept.
 CUtensorMap tensor_map(const numerics::Bf16* data, int64_t rows, int64_t columns, int64_t ld, int box_rows);

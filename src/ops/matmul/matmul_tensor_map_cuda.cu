@@ -8,25 +8,10 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "device/cuda/encode_tiled.h"
 #include "device/cuda/error.h"
 
 namespace lockstep::ops {
-EncodeTiled encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  const cudaError_t code =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-#else
-  const cudaError_t code =
-      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
-#endif
-  cuda::check(code, "looking up cuTensorMapEncodeTiled in the driver");
-  if (function == nullptr || found != cudaDriverEntryPointSuccess)
-    throw cuda::Error(cudaErrorNotSupported, "looking up cuTensorMapEncodeTiled in the driver");
-  return reinterpret_cast<EncodeTiled>(function);
-}
-
 namespace {
 
 struct Box {
@@ -35,7 +20,7 @@ struct Box {
 };
 
 CUtensorMap encode(const void* data, int64_t rows, int64_t columns, int64_t ld, const Box& box) {
-  static const EncodeTiled function = encode_tiled();
+  static const cuda::EncodeTiled function = cuda::encode_tiled();
   const int element = box.is_float ? 4 : 2;
   CUtensorMap map{};
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
