@@ -134,6 +134,10 @@ TEST(CommandLine, ErrorsNameTheOptionAndTheRemedy) {
   EXPECT_EQ(error_of(least + "--threads 99999999999999999999"),
             "lockstep train: --threads: '99999999999999999999' is out of range; take from 0 to "
             "1024");
+  EXPECT_EQ(
+      error_of(least + "--rollout-seed 99999999999999999999"),
+      "lockstep train: --rollout-seed: '99999999999999999999' is out of range; take at least 0 and at most "
+      "9223372036854775807");
   EXPECT_EQ(error_of(least + "--rollout-top-p 0"),
             "lockstep train: --rollout-top-p: 0 is out of range; take above 0 and at most 1");
   EXPECT_EQ(

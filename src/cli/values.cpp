@@ -191,7 +191,9 @@ Status set_words(const Option& option, const std::vector<std::string>& words, Va
     case Kind::kFlag:
       return invalid("{}: takes no value; --{} or --no-{}", where, option.name, option.name);
     case Kind::kInt: {
-      const Result<int64_t> integer = parse_integer(words[0], range_text(option));
+      const bool open = std::isinf(option.range.highest);  // then 64 bits are the bound that was passed
+      const Result<int64_t> integer = parse_integer(
+          words[0], range_text(option) + (open ? fmt::format(" and at most {}", INT64_MAX) : ""));
       if (!integer.ok()) return integer.status().with_context(where);
       return set_integer(option, integer.value(), value);
     }

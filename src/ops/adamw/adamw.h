@@ -14,8 +14,8 @@ struct AdamWSettings {
 };
 AdamWFactors adamw_factors(const AdamWSettings& settings, double lr, double clip, int64_t step);
 
-// For i in [0, n): g = gradient_from_fixed(image)*clip; m, v, w as in DESIGN; w, m, v updated in place.
-// apply_decay false (1-D tensors): weight_decay is taken as +0.
+// For i in [0, n): g = gradient_from_fixed(image)*clip; m, v, w as in docs/numerics.md, AdamW; w, m, v
+// updated in place. apply_decay false (1-D tensors): weight_decay is taken as +0.
 void adamw_ref(const AdamWFactors& factors, bool apply_decay, const int64_t* image, int64_t n, float* m,
                float* v, float* w);
 void adamw_cpu(const cpu::Context& context, const AdamWFactors& factors, bool apply_decay,

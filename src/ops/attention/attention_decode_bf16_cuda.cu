@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rollout: rows into pages, and attention of one query a sequence: for head sizes 64 and 128 that of
-// attention_decode_bf16_stream.cuh, here for all others. A thread block takes a segment of one sequence and
+// Rollout: rows into pages, and attention of one query a sequence: what stream::takes() by
+// attention_decode_bf16_stream.cuh, here all others. A thread block takes a segment of one sequence and
 // key/value head for all query heads that read it (16 at most): scores of 8 blocks at once, then their
 // weights by the running maximum, then the chains of o, each warp for its columns.
 #include <algorithm>
