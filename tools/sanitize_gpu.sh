@@ -27,7 +27,7 @@ for program in "$build"/src/*_cuda_test; do
   "$program" --gtest_list_tests | awk -v p="$program" '/^[^ ].*\.$/ {suite = $1} /^  / {print p, suite $1}'
 done | grep -v DeathTest >"$LOGS/tests"  # those make errors on purpose
 for tool in $tools; do sed "s/^/$tool /" "$LOGS/tests"; done | grep -E "${ONLY:-.}" >"$LOGS/all"
-[ -s "$LOGS/all" ] || { echo "sanitize-gpu: no test matches ONLY=$ONLY" >&2; exit 2; }
+[ -s "$LOGS/all" ] || { echo "sanitize-gpu: no test matches ONLY=${ONLY:-}" >&2; exit 2; }
 # Tests of the GPU's memory take all of it, or count it: one at a time, after the others.
 {
   grep -v GpuMemory "$LOGS/all" | xargs -r -P "${JOBS:-$(nproc)}" -L 1 bash -c 'one "$@"' one

@@ -6,6 +6,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/bytes.h"
 #include "loop/machine.h"
+#include "loop/sampling_run.h"
 #include "model/load.h"
 #include "numerics/fixed_point.h"
 #include "rollout/engine.h"
@@ -109,6 +110,7 @@ std::vector<checkpoint::TensorSpec> output_specs(const DebugLogitsConfig& config
 }  // namespace
 
 Status run_debug_logits(const DebugLogitsConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(check_output_file(config.out, {config.tokens}));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto context, make_context(config.machine));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto model,
                             model::load_model(config.hf_checkpoint, config.profile, config.machine.device));

@@ -122,9 +122,28 @@ Status RunFolder::find_checkpoint() {
   return ok_status();
 }
 
+// A run that has a ledger but no checkpoint starts over: right when it was killed before its first one. When
+// its ledger goes on behind a step whose checkpoint was due, that one is somewhere else, or was damaged.
+Status RunFolder::check_restart() const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ledger::Ledger old, ledger::read_ledger(ledger_path(options_.run_dir)));
+  int64_t last = -1;
+  for (const ledger::LedgerRecord& record : old.records) last = std::max(last, record.step);
+  const int64_t interval = options_.save_interval;
+  if (interval > 0 && last >= interval) {
+    return invalid(
+        "--run-dir {}: its ledger goes on to step {}, but {} holds no complete checkpoint, and one was due "
+        "after step {}; name the folder of its checkpoints (--save or --load), or start over in a new "
+        "--run-dir",
+        options_.run_dir, last + 1, options_.save, last / interval * interval);
+  }
+  if (!old.records.empty())
+    log_info("{}: no checkpoint yet; its {} records are made again", options_.run_dir, old.records.size());
+  return ok_status();
+}
+
 // The ledger of the run folder, or, when it has none, of the folder that --load names.
 Status RunFolder::find_history() {
-  if (!resumed()) return ok_status();
+  if (!resumed()) return had_ledger_ ? check_restart() : ok_status();
   const std::string from = had_ledger_ ? options_.run_dir : parent_path(checkpoint_folder_);
   LOCKSTEP_ASSIGN_OR_RETURN(history_, read_history(from, checkpoint_folder_, state_));
   metrics_lines_ = state_.metrics_lines;

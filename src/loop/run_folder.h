@@ -71,6 +71,7 @@ class RunFolder {
   Status lock_folders();
   Status find_checkpoint();
   Status find_history();
+  Status check_restart() const;
   Status adopt_history();
   Status cut_back();
   Status remove_later_samples();

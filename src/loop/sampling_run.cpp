@@ -8,9 +8,12 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/hf_folder.h"
 #include "core/file.h"
 #include "data/jsonl.h"
 #include "ledger/json_text.h"
+#include "ledger/ledger.h"
+#include "loop/saved_state.h"
 
 namespace lockstep::loop {
 namespace {
@@ -51,6 +54,24 @@ Status check_sampling_needs(const SamplingNeeds& needs, const model::ModelConfig
   return rollout::check_cache(engine, tokens);
 }
 
+namespace {
+
+// Files of checkpoints and runs, and configs: what another command reads, or nobody can make again.
+bool is_kept_file(const std::string& folder, const std::string& name) {
+  const auto ends_with = [&](std::string_view end) {
+    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  if (ends_with(".toml")) return true;
+  const auto has = [](const std::string& in, const char* file) { return path_exists(join_path(in, file)); };
+  if (has(folder, ledger::kLedgerFile) || has(folder, checkpoint::kConfigFile)) {
+    return ends_with(".safetensors") || ends_with(".json") || ends_with(".txt") || name == "SHA256SUMS" ||
+           name == ledger::kLedgerFile || name == kMetricsFile || name == "environment.jsonl";
+  }
+  return base_name(folder) == kSamplesFolder && has(parent_path(folder), ledger::kLedgerFile);
+}
+
+}  // namespace
+
 Status check_output_file(const std::string& out, const std::vector<std::string>& inputs) {
   namespace fs = std::filesystem;
   if (out.empty()) return ok_status();
@@ -68,6 +89,10 @@ Status check_output_file(const std::string& out, const std::vector<std::string>&
     if (fs::equivalent(out, path.path, error))
       return invalid("--out {}: is the data that is read; name another file", out);
   }
+  if (!fs::exists(status)) return ok_status();
+  const fs::path real = fs::canonical(out, error);
+  if (!error && is_kept_file(real.parent_path().string(), real.filename().string()))
+    return invalid("--out {}: is a config, or a file of a checkpoint or a run; name another file", out);
   return ok_status();
 }
 

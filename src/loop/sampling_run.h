@@ -48,7 +48,8 @@ Status check_sampling_needs(const SamplingNeeds& needs, const model::ModelConfig
                             const rollout::EngineConfig& engine);
 
 // Whether `out` ("": none) can be written: a new file, or one to replace, in a folder that is there, and none
-// of `inputs` (data paths, with or without a slice). kInvalid if not. Nothing is written.
+// of `inputs` (data paths, with or without a slice), no config, no file of a checkpoint or a run. kInvalid if
+// not. Nothing is written.
 Status check_output_file(const std::string& out, const std::vector<std::string>& inputs);
 
 rollout::GenerationSettings generation_settings(const SampleContext& sample,

@@ -261,6 +261,10 @@ class WithASmallModel(SmallModel):
                 self.refused(self.here(*words, *more, "--out", "nope/x"), 2, "--out nope/x", "nope")
                 self.refused(self.here(*words, *more, "--out", "model"), 2, "--out model", "is a folder")
                 self.refused(self.here(*words, *more, "--out", "./data.jsonl"), 2, "--out ./data.jsonl", "is read")
+                for kept in ("run.toml", "model/config.json", "model/model.safetensors"):
+                    self.refused(self.here(*words, *more, "--out", kept), 2, f"--out {kept}", "name another file")
+        self.refused(self.here("debug", "logits", "--hf-checkpoint", "model", "--tokens", "none", "--out",
+                               "model/model.safetensors"), 2, "--out model/model.safetensors")
         self.assertEqual((self.folder / "data.jsonl").read_bytes(), before)
         self.assertFalse((self.folder / "nope").exists())
         self.refused(self.here(*sample["generate"], "--rollout-stop-token-ids", "2000000"), 2, "2000000", "257")
@@ -421,6 +425,22 @@ class RunFolders(SmallModel):
             (checkpoint / "config.json").write_text("")
         self.refused(self.start("unloaded", 4, "--load", "all_damaged"), 2, "holds no complete checkpoint")
         self.assertFalse((self.folder / "unloaded").exists())
+
+    def test_a_ledger_without_its_checkpoints_is_not_cut(self):
+        def lose(run_dir):
+            for checkpoint in run_dir.glob("iter_*"):
+                shutil.rmtree(checkpoint)
+        self.unchanged("lost", lose, "--run-dir lost", "step 3", "no complete checkpoint", "after step 2",
+                       more=("--save-interval", "1"))
+
+        def damage(run_dir):
+            for checkpoint in run_dir.glob("iter_*"):
+                (checkpoint / "config.json").write_text("")
+        self.unchanged("broken", damage, "--run-dir broken", "no complete checkpoint", more=("--save-interval", "2"))
+        # Killed before the first one was due: begins again, and says so.
+        lose(self.copy("early"))
+        self.assertIn("records are made again", self.accepted(self.start("early", 3, "--save-interval", "3")).stderr)
+        self.assertEqual((self.folder / "early/ledger.jsonl").read_bytes(), (self.folder / "base/ledger.jsonl").read_bytes())
 
     def adopted(self, name):
         """The history of base, and nothing besides."""
