@@ -40,7 +40,7 @@ const std::vector<Command>& all_commands() {
       {kEval, "eval", "score a checkpoint", "--config FILE | options",
        "Samples answers to the prompts of one or more data sets and prints the mean reward of each.", 0, 0},
       {kGenerate, "generate", "sample from a checkpoint", "--prompt TEXT ... | --prompt-data FILE, options",
-       "Writes one JSON line a sample: prompt, response, token ids, log-probabilities.", 0, 0},
+       "Writes one JSON line a sample: response, token ids of prompt and response, log-probabilities.", 0, 0},
       {kInit, "init", "a random checkpoint", "--model-config FILE --save DIR [options]",
        "Makes a checkpoint of random weights for a config.json; the seed decides every bit of it.", 0, 0},
       {kVerify, "verify", "two runs or checkpoints: same bits? else the first difference", "A B [--prefix]",

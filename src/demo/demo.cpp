@@ -80,6 +80,7 @@ class Demo {
             config_.out);
       }
     }
+    LOCKSTEP_RETURN_IF_ERROR(check_output_folder(config_.out).with_context("--out"));
     const Status made = make_directories(config_.out);
     return made.ok() ? made : invalid("{}", made.message());
   }

@@ -27,6 +27,7 @@ float deviation_of(const std::string& config_json) {
 }  // namespace
 
 Status run_init(const InitConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(check_output_folder(config.out).with_context("--save"));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, read_file(config.model_config));
   LOCKSTEP_ASSIGN_OR_RETURN(model::ModelConfig shape, model::parse_model_config(text, config.model_config));
   if (!config.tokenizer.empty() && !path_exists(join_path(config.tokenizer, "tokenizer.json"))) {

@@ -147,10 +147,9 @@ std::string samples_jsonl(const SampledBatch& batch) {
     ledger::JsonObject line;
     line.add("row", prompt.row)
         .add("ordinal", prompt.ordinal)
-        .add("sample", static_cast<int64_t>(i) % batch.samples_per_prompt)
-        .add("reward", batch.rewards[i])
-        .add("label", prompt.prompt.label)
-        .add("finish", completion.finish == rollout::FinishReason::kStop ? "stop" : "length")
+        .add("sample", static_cast<int64_t>(i) % batch.samples_per_prompt);
+    if (batch.graded) line.add("reward", batch.rewards[i]).add("label", prompt.prompt.label);
+    line.add("finish", completion.finish == rollout::FinishReason::kStop ? "stop" : "length")
         .add("response", batch.responses[i])
         .add_json("prompt_ids", id_list(prompt.prompt.ids))
         .add_json("response_ids", id_list(completion.tokens))

@@ -25,6 +25,7 @@ struct SampledBatch {
   std::vector<rollout::Completion> completions;  // prompt-major
   std::vector<std::string> responses;            // text without the final end token
   std::vector<double> rewards;
+  bool graded = true;  // false: rewards mean nothing
 };
 
 struct SampleContext {
@@ -61,8 +62,8 @@ rollout::GenerationSettings generation_settings(const SampleContext& sample,
 Status sample_batch(const SampleContext& sample, const rollout::GenerationSettings& settings,
                     const std::function<void(const rollout::Progress&)>& progress, SampledBatch* batch);
 
-// One JSON line a sample: prompt row, ids, response, finish reason, reward. Log-probs as the bits of
-// binary32.
+// One JSON line a sample: prompt row, ids, response, finish reason; reward and label where it was graded.
+// Log-probs as the bits of binary32.
 std::string samples_jsonl(const SampledBatch& batch);
 
 struct SampleSummary {
