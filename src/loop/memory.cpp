@@ -187,16 +187,24 @@ std::string table(const std::string& title, const std::vector<MemoryPart>& parts
          fmt::format("#   {:9.3f} GiB  in all\n", static_cast<double>(model::memory_sum(parts)) / 0x1p30);
 }
 
+std::string host_title(const RunMemory& memory) {
+  const int64_t machine = machine_memory();
+  if (machine <= 0) return "# host memory, at most";
+  return fmt::format("# host memory, at most; this machine has {:.1f} GiB with swap{}",
+                     static_cast<double>(machine) * 0x1p-30,
+                     model::memory_sum(memory.host) > machine ? ": too little, the run will be refused" : "");
+}
+
 std::string memory_text(const Start& start, const RunMemory& memory) {
   const std::string device = start.device.reason.empty() ? "" : "# " + start.device.reason + "\n";
-  if (!start.device.gpu) return device + table("# host memory, at most", memory.host);
+  if (!start.device.gpu) return device + table(host_title(memory), memory.host);
   const model::GpuInfo& gpu = *start.device.gpu;
   return device +
          table(fmt::format("# GPU memory, at most; GPU {} ({}) has {:.1f} GiB free of {:.1f}", gpu.index,
                            gpu.name, static_cast<double>(gpu.free_bytes) / 0x1p30,
                            static_cast<double>(gpu.total_bytes) / 0x1p30),
                memory.gpu) +
-         table("# host memory, at most", memory.host);
+         table(host_title(memory), memory.host);
 }
 
 }  // namespace
