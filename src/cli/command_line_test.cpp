@@ -138,6 +138,8 @@ TEST(CommandLine, ErrorsNameTheOptionAndTheRemedy) {
       error_of(least + "--rollout-seed 99999999999999999999"),
       "lockstep train: --rollout-seed: '99999999999999999999' is out of range; take at least 0 and at most "
       "9223372036854775807");
+  EXPECT_NE(error_of(least + "--device gpu").find("did you mean cuda?"), std::string::npos);
+  EXPECT_EQ(error_of(least + "--device x").find("did you mean"), std::string::npos);
   EXPECT_EQ(error_of(least + "--rollout-top-p 0"),
             "lockstep train: --rollout-top-p: 0 is out of range; take above 0 and at most 1");
   EXPECT_EQ(

@@ -44,7 +44,8 @@ Status check_text(const Option& option, const std::string& text, const std::stri
 Status check_choice(const Option& option, const std::string& text, const std::string& where) {
   const std::vector<std::string> names = option.choices();
   if (std::find(names.begin(), names.end(), text) != names.end()) return ok_status();
-  const std::string near = nearest_name(text, names);
+  const bool cuda = text == "gpu" && std::find(names.begin(), names.end(), "cuda") != names.end();
+  const std::string near = cuda ? "cuda" : nearest_name(text, names);
   return invalid("{}: '{}' is not one of {}{}", where, shown(text), option.value,
                  near.empty() ? "" : "; did you mean " + near + "?");
 }

@@ -28,7 +28,7 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
   size_t best_distance = wanted.size() / 3 + 3;
   for (const std::string& name : names) {
     const size_t distance = edit_distance(wanted, name);
-    if (distance < best_distance) {
+    if (distance < best_distance && 2 * distance <= std::max(wanted.size(), name.size())) {
       best_distance = distance;
       best = name;
     }
