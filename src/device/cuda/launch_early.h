@@ -15,21 +15,31 @@ namespace lockstep::cuda {
 
 // The kernel may start before the launch ahead of it on the stream has ended, where the GPU can: its first
 // act, before it reads or writes global memory, is wait_for_launch_before(). It may not read through pointers
-// that are const and __restrict__ what launches before it write: such loads need not see it.
+// that are const and __restrict__ what launches before it write: such loads need not see it. In clusters
+// of `cluster` neighbouring blocks, which divide the grid; more than 1 on Hopper only.
 template <typename... Parameters, typename... Arguments>
-void launch_early(const Context& context, const char* what, void (*kernel)(Parameters...), dim3 grid,
-                  unsigned threads, size_t shared_bytes, const Arguments&... arguments) {
+void launch_early_clusters(const Context& context, const char* what, void (*kernel)(Parameters...), dim3 grid,
+                           unsigned cluster, unsigned threads, size_t shared_bytes,
+                           const Arguments&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream();
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = context.info().hopper() ? 1 : 0;  // code for others does not wait
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = !context.info().hopper() ? 0 : cluster == 1 ? 1 : 2;  // code for others does not wait
   check(cudaLaunchKernelEx(&config, kernel, static_cast<std::decay_t<Parameters>>(arguments)...), what);
+}
+// Without clusters.
+template <typename... Parameters, typename... Arguments>
+void launch_early(const Context& context, const char* what, void (*kernel)(Parameters...), dim3 grid,
+                  unsigned threads, size_t shared_bytes, const Arguments&... arguments) {
+  launch_early_clusters(context, what, kernel, grid, 1, threads, shared_bytes, arguments...);
 }
 __device__ __forceinline__ void wait_for_launch_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

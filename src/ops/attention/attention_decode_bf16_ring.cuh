@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include "device/cuda/copy_engine.cuh"
 #include "device/cuda/launch.h"
 #include "device/cuda/launch_early.h"
 #include "ops/attention/attention_bf16_cuda.h"
@@ -39,6 +40,8 @@ __device__ __forceinline__ void mma_small(float (&acc)[4], const uint32_t (&a)[4
 
 namespace stream {
 
+namespace hopper = cuda::hopper;
+
 constexpr int kWarps = 4;  // that compute
 constexpr int kRound = 4;  // blocks of keys at a time, one a warp
 constexpr int kThreads = kWarps * 32 + 32;
@@ -62,25 +65,6 @@ struct Plan {
   static constexpr int kResident = 228 * 1024 / (kBytes + 1024);  // thread blocks a multiprocessor
 };
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t count) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-// A box of rows of 64 columns; its bytes complete on `barrier`.
-__device__ __forceinline__ void copy_rows(uint32_t to, const CUtensorMap* map, int column, int row,
-                                          uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3}], [%4];" ::"r"(to),
-      "l"(map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
 __device__ __forceinline__ void store_shared(uint32_t to, const uint4& x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                : "memory");
@@ -88,18 +72,6 @@ __device__ __forceinline__ void store_shared(uint32_t to, const uint4& x) {
 // Of the 16 bytes `chunk` of a row of a panel.
 __device__ __forceinline__ uint32_t chunk_address(uint32_t panel, int row, int chunk) {
   return panel + row * 128 + ((chunk ^ (row & 7)) << 4);
-}
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (done == 0);
 }
 // Of the warps that compute.
 __device__ __forceinline__ void sync_round() {
@@ -198,15 +170,15 @@ struct Producer {
                         (tile.value ? a.v_row : a.k_row) + u.kv_head * kRows;
     const int boxes = (min(kRows, u.end_key - u.first_key - tile.block * kRows) + 15) / 16;
     const uint32_t barrier = memory + P::kFull + slot * 8;
-    if (lane == 0) barrier_expect(barrier, boxes * P::kPanels * 2048);
+    if (lane == 0) hopper::barrier_expect(barrier, boxes * P::kPanels * 2048);
     __syncwarp();
     if (boxes == 4) {
       if (lane < P::kPanels)
-        copy_rows(memory + slot * P::kTileBytes + lane * kPanelBytes, &maps->block, lane * 64,
-                  static_cast<int>(row), barrier);
+        hopper::copy_box(memory + slot * P::kTileBytes + lane * kPanelBytes, &maps->block, lane * 64,
+                         static_cast<int>(row), barrier);
     } else if (lane < 4 * P::kPanels && lane % 4 < boxes) {
-      copy_rows(memory + slot * P::kTileBytes + lane / 4 * kPanelBytes + lane % 4 * 2048, &maps->rows,
-                lane / 4 * 64, static_cast<int>(row) + lane % 4 * 16, barrier);
+      hopper::copy_box(memory + slot * P::kTileBytes + lane / 4 * kPanelBytes + lane % 4 * 2048, &maps->rows,
+                       lane / 4 * 64, static_cast<int>(row) + lane % 4 * 16, barrier);
     }
     __syncwarp();
   }
@@ -231,7 +203,7 @@ struct Producer {
     int slot = 0;
     uint32_t parity = 0;
     for (int i = P::kSlots; i < tiles; ++i) {
-      barrier_wait(memory + P::kEmpty + slot * 8, parity);
+      hopper::barrier_wait(memory + P::kEmpty + slot * 8, parity);
       copy(i, slot);
       if (++slot == P::kSlots) {
         slot = 0;

@@ -55,18 +55,18 @@ __global__ void __launch_bounds__(kThreads, P::kResident)
   u.row = static_cast<int>(blockIdx.x);
   u.segment = static_cast<int>(blockIdx.z);
   if (threadIdx.x == kWarps * 32) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.block) : "memory");
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.rows) : "memory");
+    hopper::prefetch_map(&maps.block);
+    hopper::prefetch_map(&maps.rows);
   }
   const int keys = __ldcg(a.keys + u.row);
   u.sequence = __ldcg(a.sequence + u.row);
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
-      barrier_init(memory + P::kFull + i * 8, 1);
-      barrier_init(memory + P::kEmpty + i * 8, kWarps);
+      hopper::barrier_init(memory + P::kFull + i * 8, 1);
+      hopper::barrier_init(memory + P::kEmpty + i * 8, kWarps);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");  // for the copy engine
+    hopper::barrier_init_fence();
   }
   const int group = a.heads / a.kv_heads;
   u.kv_head = static_cast<int>(blockIdx.y) / a.head_tiles;
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, P::kResident)
     if (warp < n) {
       const int i = tile0 + warp;
       const int slot = i % kSlots;
-      barrier_wait(full + slot * 8, i / kSlots & 1);
+      hopper::barrier_wait(full + slot * 8, i / kSlots & 1);
       const int row = u.fresh - (first + warp) * kRows;  // in this block
       if (u.fresh >= 0 && row < kRows) {
         if (lane < kD / 8)
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, P::kResident)
       }
       block_scores<kPanels>(s, memory + slot * P::kTileBytes, q, a.scale, lane);
       __syncwarp();
-      if (lane == 0) barrier_arrive(empty + slot * 8, kWarps);
+      if (lane == 0) hopper::barrier_arrive(empty + slot * 8, kWarps);
       float top[2];
       float least = INFINITY;
 #pragma unroll
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, P::kResident)
     const auto load_values = [&](int j, uint32_t(&v)[4][kPanels][4]) {
       const int i = tile0 + n + j;
       const int slot = i % kSlots;
-      barrier_wait(full + slot * 8, i / kSlots & 1);
+      hopper::barrier_wait(full + slot * 8, i / kSlots & 1);
       const uint32_t tile = memory + slot * P::kTileBytes;
       const int rows = u.end_key - u.first_key - (first + j) * kRows;
       if (rows < kRows || (u.fresh >= 0 && rows == kRows)) complete_values(tile, rows);
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, P::kResident)
     };
     const auto release_values = [&](int j) {
       __syncwarp();
-      if (lane == 0) barrier_arrive(empty + (tile0 + n + j) % kSlots * 8, 1);
+      if (lane == 0) hopper::barrier_arrive(empty + (tile0 + n + j) % kSlots * 8, 1);
     };
     uint32_t v[kAhead + 1][4][kPanels][4];
     if constexpr (kAhead == 1) load_values(0, v[0]);

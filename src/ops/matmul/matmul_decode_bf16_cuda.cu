@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/matmul/matmul_epilogue.h"
 #include "ops/matmul/matmul_tensor_map.h"
 #include "ops/matmul/matmul_wgmma.h"
@@ -86,13 +87,6 @@ struct Walk {
   }
 };
 
-__device__ __forceinline__ void wait_for_launch_before() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-__device__ __forceinline__ void let_next_launch_start() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 template <class D>
 __device__ __forceinline__ void copy_weights(const CUtensorMap& w, const DecodeArguments& p, const Walk& walk,
                                              uint32_t stage, uint32_t barrier) {
@@ -111,7 +105,7 @@ __device__ __forceinline__ void produce(const CUtensorMap& w, const CUtensorMap&
   int started = 0;
   for (; started < D::kStages && early.valid(p); ++started, early.next(p))
     copy_weights<D>(w, p, early, stages + started * D::kStageBytes, full + 8 * started);
-  wait_for_launch_before();
+  cuda::wait_for_launch_before();
   hopper::Ring<D::kStages> ring;
   for (int i = 0; walk.valid(p); ++i, walk.next(p), ring.next()) {
     const uint32_t stage = stages + ring.stage * D::kStageBytes;
@@ -299,7 +293,7 @@ __device__ __forceinline__ void consume(const DecodeArguments& p, uint32_t stage
   constexpr int kRegisters = D::kRegisters;
   const int thread = threadIdx.x;
   const int lane = thread % 32;
-  wait_for_launch_before();
+  cuda::wait_for_launch_before();
   hopper::Ring<D::kStages> ring;
   float acc[kRegisters];
   Walk walk;
@@ -341,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, D::kPerSm)
     hopper::barrier_init_fence();
   }
   __syncthreads();
-  let_next_launch_start();
+  cuda::let_next_launch_start();
   if (threadIdx.x >= 128) {
     if (threadIdx.x == 128) produce<D>(w, x, p, stages, full, empty);
   } else {
@@ -375,19 +369,11 @@ void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16
             int64_t k, const DecodeArguments& p) {
   using D = Decode<kTokens>;
   cuda::allow_shared<decode_kernel<D>>(D::kSharedBytes, "a decode product");
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(p.units, context.sms() * D::kPerSm)));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = D::kSharedBytes;
-  config.stream = context.stream();
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
   const CUtensorMap map_w = tensor_map(w, n, k, k, kRun);
   const CUtensorMap map_x = tensor_map(x, m, k, ldx, kTokens);
-  cuda::check(cudaLaunchKernelEx(&config, decode_kernel<D>, map_w, map_x, p), "launching a decode product");
+  cuda::launch_early(context, "launching a decode product", decode_kernel<D>,
+                     dim3(static_cast<unsigned>(std::min(p.units, context.sms() * D::kPerSm))), kThreads,
+                     D::kSharedBytes, map_w, map_x, p);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "device/cuda/launch_early.h"
 #include "ops/matmul/matmul_decode_epilogue.h"
 #include "ops/matmul/matmul_decode_swiglu.h"
 #include "ops/matmul/matmul_wgmma_narrow.h"
@@ -81,13 +82,6 @@ __device__ __forceinline__ Place place_of(const TileArguments& p, bool split) {
   at.w_blocks = 0;
   for (int i = 0; i < p.share_w; ++i) at.w_blocks |= 1 << (i * p.share_x + at.x_turn);
   return at;
-}
-
-__device__ __forceinline__ void wait_for_launch_before() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-__device__ __forceinline__ void let_next_launch_start() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // W as [heads][half][2][k], or [1][rows][1][k] without pairs: coordinates of the tile's first row.
@@ -165,7 +159,7 @@ struct Producer {
   __device__ __forceinline__ void start() const {
     const int early = min(T::kStages, count);
     for (int block = 0; block < early; ++block) copy_w(block, block);
-    wait_for_launch_before();
+    cuda::wait_for_launch_before();
     for (int block = 0; block < early; ++block) copy_x(block, block);
   }
   // Once all blocks of the cluster have released the stage; `parity` of the block before in it.
@@ -383,7 +377,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
   // What follows a product that adds to the residual stream is a norm and then a wide product, whose copies
   // of W would hold up the attention that this one waits for.
   constexpr bool kStartsNextLate = T::kOutput == MatmulOutput::kResidual;
-  if constexpr (!kStartsNextLate) let_next_launch_start();
+  if constexpr (!kStartsNextLate) cuda::let_next_launch_start();
   const int first = at.chunk * p.chunk_blocks;
   const Producer<T> producer{w,
                              x,
@@ -405,8 +399,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
   }
   __syncwarp();
   if (consumes) {
-    wait_for_launch_before();
-    if constexpr (kStartsNextLate) let_next_launch_start();
+    cuda::wait_for_launch_before();
+    if constexpr (kStartsNextLate) cuda::let_next_launch_start();
     int column = at.column * T::kColumns;  // the tile's first; of pairs, of its first halves
     if (T::kPaired) column = producer.box.head * 2 * p.half + producer.box.row;
     TileOperand<T::kOutput> operand;

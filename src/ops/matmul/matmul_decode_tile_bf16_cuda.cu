@@ -2,6 +2,7 @@
 // Which tile of matmul_decode_tile.cuh for which shape. All choices give the same bits.
 #include "core/check.h"
 #include "device/cuda/launch.h"
+#include "device/cuda/launch_early.h"
 #include "ops/matmul/matmul_decode.h"
 #include "ops/matmul/matmul_decode_tile.cuh"
 #include "ops/matmul/matmul_pair_map.h"
@@ -43,22 +44,11 @@ void run(const Call& c, const Sharing& sharing) {
   const int64_t clusters = (rows + p.share_w - 1) / p.share_w * p.column_clusters;
   const auto size = static_cast<unsigned>(p.share_x * p.share_w * p.chunks);
 
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(clusters) * size);
-  config.blockDim = dim3(T::kThreads);
-  config.dynamicSmemBytes = T::kSharedBytes;
-  config.stream = c.context.stream();
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {size, 1, 1};
-  config.attrs = attributes;
-  config.numAttrs = size == 1 ? 1 : 2;
   const CUtensorMap map_x = tensor_map(c.x, c.m, c.k, c.ldx, p.tokens_copied);
   const CUtensorMap map_w = pair_map(c.w, c.n, c.k, p.half, T::kPaired ? T::kColumns / 2 : T::kColumns);
-  cuda::check(cudaLaunchKernelEx(&config, decode_tile_kernel<T>, map_w, map_x, p),
-              "launching a decode product");
+  cuda::launch_early_clusters(c.context, "launching a decode product", decode_tile_kernel<T>,
+                              dim3(static_cast<unsigned>(clusters) * size), size, T::kThreads,
+                              T::kSharedBytes, map_w, map_x, p);
 }
 
 void swiglu(const Call& c) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Hopper instructions that the products use, one function each: mbarrier, bulk tensor copies, the
-// warpgroup's matrix descriptors and fences. Device code for sm_90a only. Shared addresses are 32-bit.
+// The Hopper instructions that the products use, one function each, beside those of
+// device/cuda/copy_engine.cuh: copies and barriers of clusters, the warpgroup's matrix descriptors and
+// fences. Device code for sm_90a only. Shared addresses are 32-bit.
 #pragma once
 
 #include <cuda.h>
@@ -8,26 +9,16 @@
 
 #include <cstdint>
 
+#include "device/cuda/copy_engine.cuh"
+
 namespace lockstep::ops::hopper {
+
+using namespace cuda::hopper;  // NOLINT(google-build-using-namespace): one set of instructions
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-// Makes barrier_init visible to the copy engine and to the cluster.
-__device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
 // Arrives at the same barrier of block `rank` of the cluster. What it releases are reads of the tensor cores,
 // which wgmma_wait has seen end; no ordinary access is ordered, so that no fence of the whole GPU is made.
 __device__ __forceinline__ void barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
@@ -37,18 +28,6 @@ __device__ __forceinline__ void barrier_arrive_remote(uint32_t barrier, uint32_t
       "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
       "r"(rank)
       : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (done == 0);
 }
 // A place in a ring of stages: its number and the parity of its round.
 template <int kStages>
@@ -62,20 +41,7 @@ struct Ring {
   }
 };
 
-__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-// Copies the box at (column, row) to shared memory; its bytes complete on `barrier`. Outside the tensor:
-// zeros.
-__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int column, int row,
-                                         uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3}], [%4];" ::"r"(to),
-      "l"(map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-// The same to the same address, and barrier, of every block of the cluster in `mask`.
+// copy_box to the same address, and barrier, of every block of the cluster in `mask`.
 __device__ __forceinline__ void copy_box_multicast(uint32_t to, const CUtensorMap* map, int column, int row,
                                                    uint32_t barrier, uint16_t mask) {
   asm volatile(

@@ -268,22 +268,11 @@ void launch(const cuda::Context& context, const Bf16* x, int64_t ldx, const Bf16
             int64_t k, const VocabularyArguments& p) {
   cuda::allow_shared<vocabulary_kernel<kCluster>>(kSharedBytes, "the vocabulary's product");
   const int clusters = std::min(p.tiles, std::max(1, context.sms() / kCluster));
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * kCluster));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = context.stream();
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {kCluster, 1, 1};
-  config.attrs = attributes;
-  config.numAttrs = kCluster == 1 ? 1 : 2;
   const CUtensorMap map_w = tensor_map(w, n, k, k, kIds / kCluster);
   const CUtensorMap map_x = tensor_map(x, m, k, ldx, kTokens);
-  cuda::check(cudaLaunchKernelEx(&config, vocabulary_kernel<kCluster>, map_w, map_x, p),
-              "launching the vocabulary's product");
+  cuda::launch_early_clusters(context, "launching the vocabulary's product", vocabulary_kernel<kCluster>,
+                              dim3(static_cast<unsigned>(clusters * kCluster)), kCluster, kThreads,
+                              kSharedBytes, map_w, map_x, p);
 }
 
 bool fits(int64_t m, int64_t k, const MatmulForwardBf16& forward) {
