@@ -130,6 +130,7 @@ class Reader {
   Status read_key(const toml::key& key, const toml::node& node, const Group* group) {
     Value value;
     value.where = place(key, group);
+    value.from_file = true;
     const std::string name = with_dashes(std::string(key.str()));
     const Option* option = find_option(name, values_->command());
     const bool used = option != nullptr;

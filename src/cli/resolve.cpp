@@ -327,7 +327,8 @@ Result<loop::GenerateConfig> resolve_generate(const Values& values) {
   LOCKSTEP_ASSIGN_OR_RETURN(config.prompt, prompt_of(values));
   // What the command line says takes the place of the other one in a file.
   const auto on_command_line = [&](const char* name) {
-    return values.given(name) && values.where(name).rfind("--", 0) == 0;
+    const Value* value = values.find(name);
+    return value != nullptr && !value->from_file;
   };
   if (on_command_line("prompt") && !on_command_line("prompt-data")) config.prompt.path.clear();
   if (on_command_line("prompt-data") && !on_command_line("prompt")) config.prompts.clear();

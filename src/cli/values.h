@@ -19,7 +19,8 @@ struct Value {
   double real = 0;
   std::vector<std::string> words;  // kText, kChoice: one
   std::vector<int64_t> integers;
-  std::string where;  // "--lr" or "run.toml:12: training.lr": how an error begins
+  bool from_file = false;  // else from the command line
+  std::string where;       // "--lr" or "run.toml:12: training.lr": how an error begins
 };
 
 // Each of these sets what its kind holds and checks it; errors begin with value->where.

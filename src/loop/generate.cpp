@@ -49,7 +49,6 @@ Status run_generate(const GenerateConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Start start,
                             start_run(config.hf_checkpoint, config.profile, config.machine));
   SampledBatch batch;
-  batch.graded = false;
   batch.samples_per_prompt = config.n_samples_per_prompt;
   LOCKSTEP_ASSIGN_OR_RETURN(batch.prompts, generation_prompts(config, start.text));
   const SamplingNeeds needs = generation_needs(config, batch.prompts);

@@ -13,7 +13,6 @@
 namespace lockstep::loop {
 namespace {
 
-constexpr const char* kEnvironmentFile = "environment.jsonl";
 constexpr const char* kEventsFolder = "tensorboard";
 
 std::string ledger_path(const std::string& run_dir) {
@@ -81,6 +80,8 @@ Status RunFolder::check_existing(const std::string& header) {
           "--run-dir {}: holds a run of another identity ({}); give another --run-dir or the same settings",
           dir, difference);
     }
+    had_records_ = static_cast<int64_t>(old.records.size());
+    if (had_records_ > 0) had_step_ = old.records.back().step;  // steps never go down
     return ok_status();
   }
   // Not ours unless it is empty or holds only what a start leaves behind.
@@ -125,19 +126,16 @@ Status RunFolder::find_checkpoint() {
 // A run that has a ledger but no checkpoint starts over: right when it was killed before its first one. When
 // its ledger goes on behind a step whose checkpoint was due, that one is somewhere else, or was damaged.
 Status RunFolder::check_restart() const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const ledger::Ledger old, ledger::read_ledger(ledger_path(options_.run_dir)));
-  int64_t last = -1;
-  for (const ledger::LedgerRecord& record : old.records) last = std::max(last, record.step);
   const int64_t interval = options_.save_interval;
-  if (interval > 0 && last >= interval) {
+  if (interval > 0 && had_step_ >= interval) {
     return invalid(
         "--run-dir {}: its ledger goes on to step {}, but {} holds no complete checkpoint, and one was due "
         "after step {}; name the folder of its checkpoints (--save or --load), or start over in a new "
         "--run-dir",
-        options_.run_dir, last + 1, options_.save, last / interval * interval);
+        options_.run_dir, had_step_ + 1, options_.save, had_step_ / interval * interval);
   }
-  if (!old.records.empty())
-    log_info("{}: no checkpoint yet; its {} records are made again", options_.run_dir, old.records.size());
+  if (had_records_ > 0)
+    log_info("{}: no checkpoint yet; its {} records are made again", options_.run_dir, had_records_);
   return ok_status();
 }
 

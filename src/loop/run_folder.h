@@ -80,8 +80,9 @@ class RunFolder {
   RunFolderOptions options_;
   std::string header_;
   std::string identity_sha256_;
-  FolderLock run_dir_lock_, save_lock_;  // save_lock_: when it is another folder
-  bool had_ledger_ = false;              // run_dir, at open()
+  FolderLock run_dir_lock_, save_lock_;      // save_lock_: when it is another folder
+  bool had_ledger_ = false;                  // run_dir, at open()
+  int64_t had_records_ = 0, had_step_ = -1;  // of that ledger: records, step of the last
   bool loaded_ = false;
   std::optional<int64_t> checkpoint_step_;
   std::string checkpoint_folder_;

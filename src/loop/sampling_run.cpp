@@ -65,7 +65,7 @@ bool is_kept_file(const std::string& folder, const std::string& name) {
   const auto has = [](const std::string& in, const char* file) { return path_exists(join_path(in, file)); };
   if (has(folder, ledger::kLedgerFile) || has(folder, checkpoint::kConfigFile)) {
     return ends_with(".safetensors") || ends_with(".json") || ends_with(".txt") || name == "SHA256SUMS" ||
-           name == ledger::kLedgerFile || name == kMetricsFile || name == "environment.jsonl";
+           name == ledger::kLedgerFile || name == kMetricsFile || name == kEnvironmentFile;
   }
   return base_name(folder) == kSamplesFolder && has(parent_path(folder), ledger::kLedgerFile);
 }
@@ -122,6 +122,7 @@ Status sample_batch(const SampleContext& sample, const rollout::GenerationSettin
                             sample.engine->generate(*sample.context, requests, settings, progress));
   batch->responses.resize(requests.size());
   batch->rewards.assign(requests.size(), 0.0);
+  batch->graded = sample.grader != nullptr;
   for (size_t i = 0; i < requests.size(); ++i) {
     std::vector<int32_t> ids = batch->completions[i].tokens;
     const bool ended = !ids.empty() && std::find(settings.end_ids.begin(), settings.end_ids.end(),

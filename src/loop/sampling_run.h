@@ -25,7 +25,7 @@ struct SampledBatch {
   std::vector<rollout::Completion> completions;  // prompt-major
   std::vector<std::string> responses;            // text without the final end token
   std::vector<double> rewards;
-  bool graded = true;  // false: rewards mean nothing
+  bool graded = false;  // else rewards mean nothing
 };
 
 struct SampleContext {

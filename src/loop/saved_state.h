@@ -14,6 +14,7 @@
 namespace lockstep::loop {
 
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kEnvironmentFile = "environment.jsonl";
 inline constexpr const char* kSamplesFolder = "samples";
 
 struct SavedState {

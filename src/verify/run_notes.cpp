@@ -9,13 +9,14 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/file.h"
+#include "loop/saved_state.h"
 
 namespace lockstep::verify {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kEnvironmentFile = "environment.jsonl";
+using loop::kEnvironmentFile;
 constexpr size_t kMaxNames = 8;
 // Keys of a start that differ between any two of them and explain nothing.
 constexpr const char* kPassedOver[] = {"time", "host", "pid", "checkpoint", "ledger_sha256"};
