@@ -113,7 +113,7 @@ Status run_eval(const EvalCommandConfig& config) {
                     result.summary.reward_mean, result.batch.completions.size(),
                     result.summary.response_tokens, duration_text(result.seconds),
                     static_cast<double>(result.summary.response_tokens) / std::max(result.seconds, 1e-3)));
-    lines += samples_jsonl(result.batch);
+    lines += samples_jsonl(*start.context, result.batch);
   }
   return config.out.empty() ? ok_status() : write_file_atomic(config.out, lines);
 }

@@ -78,7 +78,7 @@ Status run_generate(const GenerateConfig& config) {
                         static_cast<double>(p.generated_tokens) / std::max(seconds_since(begin), 1e-3)));
       },
       &batch));
-  const std::string lines = samples_jsonl(batch);
+  const std::string lines = samples_jsonl(*start.context, batch);
   if (!config.out.empty()) return write_file_atomic(config.out, lines);
   fmt::print("{}", lines);
   return ok_status();

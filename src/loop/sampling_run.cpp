@@ -123,26 +123,32 @@ Status sample_batch(const SampleContext& sample, const rollout::GenerationSettin
   batch->responses.resize(requests.size());
   batch->rewards.assign(requests.size(), 0.0);
   batch->graded = sample.grader != nullptr;
-  for (size_t i = 0; i < requests.size(); ++i) {
+  const auto prompt_of = [&](size_t i) -> const SampledPrompt& {
+    return batch->prompts[i / static_cast<size_t>(batch->samples_per_prompt)];
+  };
+  sample.context->parallel_for(static_cast<int64_t>(requests.size()), [&](int64_t index) {
+    const auto i = static_cast<size_t>(index);
     std::vector<int32_t> ids = batch->completions[i].tokens;
     const bool ended = !ids.empty() && std::find(settings.end_ids.begin(), settings.end_ids.end(),
                                                  ids.back()) != settings.end_ids.end();
     if (ended) ids.pop_back();
     batch->responses[i] = sample.text->tokenizer.decode(ids);
-    if (sample.grader == nullptr) continue;
-    const SampledPrompt& prompt = batch->prompts[i / static_cast<size_t>(batch->samples_per_prompt)];
-    batch->rewards[i] = sample.grader->grade(batch->responses[i], prompt.prompt.label);
+    if (sample.grader != nullptr)
+      batch->rewards[i] = sample.grader->grade(batch->responses[i], prompt_of(i).prompt.label);
+  });
+  for (size_t i = 0; i < requests.size(); ++i) {
     if (!std::isfinite(batch->rewards[i])) {
       return stopped("data row {}: the reward is not a finite number; check --rm-type and the label",
-                     prompt.row);
+                     prompt_of(i).row);
     }
   }
   return ok_status();
 }
 
-std::string samples_jsonl(const SampledBatch& batch) {
-  std::string out;
-  for (size_t i = 0; i < batch.completions.size(); ++i) {
+std::string samples_jsonl(const cpu::Context& context, const SampledBatch& batch) {
+  std::vector<std::string> lines(batch.completions.size());
+  context.parallel_for(static_cast<int64_t>(lines.size()), [&](int64_t index) {
+    const auto i = static_cast<size_t>(index);
     const SampledPrompt& prompt = batch.prompts[i / static_cast<size_t>(batch.samples_per_prompt)];
     const rollout::Completion& completion = batch.completions[i];
     ledger::JsonObject line;
@@ -155,8 +161,10 @@ std::string samples_jsonl(const SampledBatch& batch) {
         .add_json("prompt_ids", id_list(prompt.prompt.ids))
         .add_json("response_ids", id_list(completion.tokens))
         .add_json("log_prob_bits", log_prob_bits(completion.log_probs));
-    out += line.text() + "\n";
-  }
+    lines[i] = line.text() + "\n";
+  });
+  std::string out;
+  for (const std::string& line : lines) out += line;
   return out;
 }
 

@@ -64,7 +64,7 @@ Status sample_batch(const SampleContext& sample, const rollout::GenerationSettin
 
 // One JSON line a sample: prompt row, ids, response, finish reason; reward and label where it was graded.
 // Log-probs as the bits of binary32.
-std::string samples_jsonl(const SampledBatch& batch);
+std::string samples_jsonl(const cpu::Context& context, const SampledBatch& batch);
 
 struct SampleSummary {
   double reward_mean = 0, response_length_mean = 0, truncated = 0;

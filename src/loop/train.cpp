@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <optional>
 
 #include "core/file.h"
@@ -159,7 +160,8 @@ Status TrainRun::evaluate(int64_t record_step, int64_t updates) {
     run_.folder->append(line);
     const std::string file = updates == 0 ? fmt::format("eval_{}_start.jsonl", result.name)
                                           : RunFolder::step_name("eval_" + result.name, record_step);
-    LOCKSTEP_RETURN_IF_ERROR(run_.folder->write_samples(file, samples_jsonl(result.batch)));
+    LOCKSTEP_RETURN_IF_ERROR(
+        run_.folder->write_samples(file, samples_jsonl(*run_.start.context, result.batch)));
     metrics.add("eval/" + result.name, result.summary.reward_mean)
         .add("eval/" + result.name + "/response_len/mean", result.summary.response_length_mean)
         .add("eval/" + result.name + "/truncated_ratio", result.summary.truncated);
@@ -300,8 +302,11 @@ Status TrainRun::step(int64_t step) {
   const SampleSummary summary = summarise(batch);
   warn_once(summary);
   record_rollout(step, batch);
-  LOCKSTEP_RETURN_IF_ERROR(
-      run_.folder->write_samples(RunFolder::step_name("rollout", step), samples_jsonl(batch)));
+  // The disk's time passes beside the update's; the file is there before the step counts as done.
+  std::future<Status> written =
+      std::async(std::launch::async, [&, text = samples_jsonl(*run_.start.context, batch)] {
+        return run_.folder->write_samples(RunFolder::step_name("rollout", step), text);
+      });
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<trainer::TrainSample> samples, train_samples(batch, step));
   const auto train_start = Clock::now();
   for (int64_t part = 0; part < updates_per_step(); ++part) {
@@ -324,6 +329,7 @@ Status TrainRun::step(int64_t step) {
              static_cast<double>(summary.response_tokens) / std::max(rollout_seconds, 1e-6));
     LOCKSTEP_RETURN_IF_ERROR(run_.folder->add_metrics(metrics.text()));
   }
+  LOCKSTEP_RETURN_IF_ERROR(written.get());
   LOCKSTEP_RETURN_IF_ERROR(run_.folder->commit());
   run_.progress.line(
       fmt::format("{}: reward {:.4f}, {:.1f} tokens a response, rollout {:.1f} s, train {:.1f} s",

@@ -14,6 +14,7 @@ class Grader {
   virtual ~Grader() = default;
 
   // Any bytes are answered, in time linear in their number; never throws; no state, locale or clock enters.
+  // Several threads may grade at once.
   virtual double grade(std::string_view response, std::string_view label) const = 0;
 };
 
