@@ -239,12 +239,13 @@ TEST(GpuMemory, ALongerCacheTakesThePlaceOfAShorter) {
   Step step(Profile::kBf16, config, shape);
   step.rollout();  // 10 x 2 pages
   const int64_t before = cuda::memory_count().now;
-  step.respond_longer(400);  // 10 x 8
+  step.respond_longer(sanitized() ? 100 : 400);  // 10 x 3, 10 x 8
   cuda::reset_peak();
   step.rollout();
   const int64_t grown = cuda::memory_count().peak - before;
-  EXPECT_GE(grown, 60 * page);
-  EXPECT_LE(grown, 70 * page);
+  const int64_t pages = sanitized() ? 10 : 60;
+  EXPECT_GE(grown, pages * page);
+  EXPECT_LE(grown, (pages + 10) * page);
 }
 
 // Steps of several sizes: each is recorded once, and replayed in the next rollout, too.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include "device/cuda/error.h"
 
@@ -19,6 +20,11 @@ void count(int64_t bytes) {
   int64_t peak = count_peak;
   while (now > peak && !count_peak.compare_exchange_weak(peak, now)) {
   }
+}
+
+bool poisons() {
+  static const bool on = std::getenv("LOCKSTEP_POISON") != nullptr;
+  return on;
 }
 
 }  // namespace
@@ -37,6 +43,10 @@ void* allocate(int64_t bytes, const char* what) {
   const cudaError_t code = cudaMalloc(&p, static_cast<size_t>(bytes));
   if (code == cudaSuccess) {
     count(bytes);
+    if (poisons()) {
+      check(cudaMemset(p, 0xFF, static_cast<size_t>(bytes)), "filling memory of the GPU");
+      check(cudaDeviceSynchronize(), "filling memory of the GPU");
+    }
     return p;
   }
   (void)cudaGetLastError();

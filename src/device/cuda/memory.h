@@ -10,8 +10,10 @@
 
 namespace lockstep::cuda {
 
-void* allocate(int64_t bytes, const char* what);  // throws Error, naming `what` and the bytes; 0 bytes: null
-void release(void* p, int64_t bytes) noexcept;    // bytes: as allocated
+// Throws Error, naming `what` and the bytes; 0 bytes: null. The memory holds anything; with LOCKSTEP_POISON
+// in the environment, bytes of 0xFF (NaN, -1), so that a result which depends on what was there shows.
+void* allocate(int64_t bytes, const char* what);
+void release(void* p, int64_t bytes) noexcept;  // bytes: as allocated
 // Bytes that allocate() gave and release() has not taken back, and the most they were since reset_peak().
 struct MemoryCount {
   int64_t now = 0;

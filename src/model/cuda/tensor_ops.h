@@ -7,6 +7,7 @@
 
 #include "device/cuda/context.h"
 #include "model/config.h"
+#include "model/cuda/sizes.h"
 #include "numerics/bfloat16.h"
 #include "ops/adamw/adamw_cuda.h"
 #include "ops/attention/attention_bf16_cuda.h"

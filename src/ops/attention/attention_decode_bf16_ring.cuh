@@ -126,7 +126,7 @@ struct PageMaps {
 
 // What a thread block works on.
 struct Unit {
-  int row, segment, kv_head, first_in_group, head0, there;
+  int row, segment, kv_head, head0, there;
   int sequence, first_key, end_key, blocks;
   int fresh;   // the key, counted from first_key, that the pages do not hold yet; -1: none
   bool alone;  // the only segment
@@ -184,7 +184,7 @@ struct Producer {
   }
   // The fresh row goes into its page for the steps to come.
   __device__ __forceinline__ void keep_fresh() const {
-    if (u.fresh < 0 || u.first_in_group != 0 || lane >= 2 * kChunks) return;
+    if (u.fresh < 0 || lane >= 2 * kChunks) return;
     const bool value = lane >= kChunks;
     const int column = lane % kChunks * 8;
     const Bf16* from = (value ? a.fresh.v : a.fresh.k) + u.row * a.fresh.ld + u.kv_head * kD + column;

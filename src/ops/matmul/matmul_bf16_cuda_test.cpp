@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -345,9 +346,9 @@ TEST(MatmulBf16Cuda, FewRowsManyColumns) {
 // A few elements of shapes of real models, whole chunks of 1024 and the rest.
 TEST(MatmulBf16Cuda, ForwardOfRealShapesSampled) {
   LOCKSTEP_NEEDS_HOPPER();
-  const int64_t shapes[][3] = {{1000, 896, 4864}, {700, 9728, 896}, {64, 896, 4864}, {256, 1152, 896}};
-  for (const auto& s : shapes) {
-    const int64_t m = s[0], n = s[1], k = s[2];
+  const std::vector<std::array<int64_t, 3>> shapes = testing::cases<std::array<int64_t, 3>>(
+      {{64, 896, 4864}, {256, 1152, 896}, {700, 9728, 896}, {1000, 896, 4864}}, 2);
+  for (const auto& [m, n, k] : shapes) {
     SCOPED_TRACE(std::to_string(m) + " " + std::to_string(n) + " " + std::to_string(k));
     const Matrix x = random_matrix(m, k, k, 11), w = random_matrix(n, k, k, 12);
     const cuda::Context context(0);

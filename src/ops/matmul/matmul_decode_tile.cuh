@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of few tokens, one tile a block of the grid. Tokens are the wgmma's M side, 64 or 128 a tile, rows
 // of W its N side: tiles as square as one round of all multiprocessors allows, because what bounds a product
-// of this size is how often the L2 is read. Blocks of a cluster share their copies (those beside one another
-// x, those below W), or take one chunk of k each: then each adds the chunk sums, ascending, of some tokens,
-// which the others copy into its shared memory. Where RoPE or SwiGLU needs pairs of columns, the copy of W
-// interleaves them, so that one thread holds both of a pair.
+// of this size is how often the L2 is read. Blocks of a cluster share their copies of W, or take one chunk of
+// k each: then each adds the chunk sums, ascending, of some tokens, which the others copy into its shared
+// memory. Where RoPE or SwiGLU needs pairs of columns, the copy of W interleaves them, so that one thread
+// holds both of a pair.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ struct TileArguments {
   int blocks = 0;        // of k
   int chunk_blocks = 0;  // of k, a block of the cluster
   int chunks = 1;
-  int share_x = 1, share_w = 1;  // blocks of a cluster along columns and along tokens; powers of two
-  int column_clusters = 0;
+  int share_w = 1;  // blocks of a cluster below one another, which share the copies of W; a power of two
+  int columns = 0;  // of tiles
   int tokens_copied = 0;  // rows of x a stage
   int half = 0;           // from a column to the other of its pair; 0: no pairs
   EpilogueArguments epilogue;
@@ -43,9 +43,7 @@ struct DecodeTile {
   static constexpr int kTokens = 64 * kGroups;
   static constexpr int kRegisters = kColumns / 2;
   static constexpr int kConsumers = 128 * kGroups;
-  // A warp more copies, but where the accumulators need its registers: there a multiplying thread does.
-  static constexpr bool kOwnProducer = kPerSm == 1 || kRegisters <= 64;
-  static constexpr int kThreads = kConsumers + (kOwnProducer ? 32 : 0);
+  static constexpr int kThreads = kConsumers + 32;  // a warp more copies
   static constexpr int kBytesX = kTokens * 128;
   static constexpr int kBytesW = kColumns * 128;
   static constexpr int kStageBytes = kBytesX + kBytesW;
@@ -65,22 +63,17 @@ struct DecodeTile {
 // Which part of the product this block has.
 struct Place {
   int chunk, row, column;  // numbers of chunk and tile
-  int x_turn, w_turn;      // copies x of the blocks of k whose number ends so, and W
-  int x_blocks, w_blocks;  // masks of the blocks of the cluster that need its copies
+  int turn;                // copies W of the blocks of k whose number ends so
 };
 __device__ __forceinline__ Place place_of(const TileArguments& p, bool split) {
-  const int cluster = p.share_x * p.share_w * p.chunks;
+  const int cluster = p.share_w * p.chunks;
   const int rank = cluster == 1 ? 0 : static_cast<int>(hopper::cluster_rank());
   const int number = static_cast<int>(blockIdx.x) / cluster;
   Place at;
   at.chunk = split ? rank : 0;
-  at.w_turn = split ? 0 : rank / p.share_x;
-  at.x_turn = split ? 0 : rank - at.w_turn * p.share_x;
-  at.row = number / p.column_clusters * p.share_w + at.w_turn;
-  at.column = number % p.column_clusters * p.share_x + at.x_turn;
-  at.x_blocks = ((1 << p.share_x) - 1) << (at.w_turn * p.share_x);
-  at.w_blocks = 0;
-  for (int i = 0; i < p.share_w; ++i) at.w_blocks |= 1 << (i * p.share_x + at.x_turn);
+  at.turn = split ? 0 : rank;
+  at.row = number / p.columns * p.share_w + at.turn;
+  at.column = number % p.columns;
   return at;
 }
 
@@ -141,19 +134,13 @@ struct Producer {
     hopper::barrier_expect(barrier, T::kBytesW + p.tokens_copied * 128);
     if (p.share_w == 1) {
       copy_weights(to, w, (first + block) * kDecodeDepth, box, barrier);
-    } else if ((block & (p.share_w - 1)) == at.w_turn) {
-      copy_weights_multicast(to, w, (first + block) * kDecodeDepth, box, barrier, at.w_blocks);
+    } else if ((block & (p.share_w - 1)) == at.turn) {
+      copy_weights_multicast(to, w, (first + block) * kDecodeDepth, box, barrier, (1 << p.share_w) - 1);
     }
   }
   __device__ __forceinline__ void copy_x(int block, uint32_t stage) const {
-    const uint32_t to = stages + stage * T::kStageBytes;
-    const uint32_t barrier = full + stage * 8;
-    if (p.share_x == 1) {
-      hopper::copy_box(to, &x, (first + block) * kDecodeDepth, at.row * T::kTokens, barrier);
-    } else if ((block & (p.share_x - 1)) == at.x_turn) {
-      hopper::copy_box_multicast(to, &x, (first + block) * kDecodeDepth, at.row * T::kTokens, barrier,
-                                 static_cast<uint16_t>(at.x_blocks));
-    }
+    hopper::copy_box(stages + stage * T::kStageBytes, &x, (first + block) * kDecodeDepth, at.row * T::kTokens,
+                     full + stage * 8);
   }
   // Fills the ring. W does not depend on the launch before: its copies start at once.
   __device__ __forceinline__ void start() const {
@@ -176,21 +163,16 @@ __device__ __forceinline__ void tile_chain(float (&acc)[T::kRegisters], const Pr
                                            int thread) {
   const TileArguments& p = producer.p;
   const int count = producer.count;
-  const int sharing = p.share_x * p.share_w;
   const int lane = thread % 32;
   const auto release = [&](int block, const hopper::Ring<T::kStages>& ring) {
     if (block + T::kStages >= count) return;
-    if (lane < sharing) {
+    if (lane < p.share_w) {
       const uint32_t barrier = producer.empty + ring.stage * 8;
-      if (sharing == 1) {
+      if (p.share_w == 1) {
         hopper::barrier_arrive(barrier);
       } else {
         hopper::barrier_arrive_remote(barrier, static_cast<uint32_t>(lane));
       }
-    }
-    if constexpr (!T::kOwnProducer) {
-      if (thread == 0) producer.refill(block + T::kStages, ring.stage, ring.parity);
-      __syncwarp();
     }
   };
   hopper::Ring<T::kStages> ring, before;
@@ -350,15 +332,15 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
   const uint32_t empty = full + 8 * T::kStages;
   const uint32_t arrived = empty + 8 * T::kStages;  // the chunk sums of the others
   const Place at = place_of(p, T::kSplit);
-  const bool clustered = p.share_x * p.share_w * p.chunks != 1;
+  const bool clustered = p.share_w * p.chunks != 1;
   const int thread = threadIdx.x;
   const bool consumes = thread < T::kConsumers;
-  const bool produces = thread == (T::kOwnProducer ? T::kConsumers : 0);
+  const bool produces = thread == T::kConsumers;
   const Slice slice = slice_of<T>(p, at.row, at.chunk);
   if (produces) {
     for (int i = 0; i < T::kStages; ++i) {
       hopper::barrier_init(full + 8 * i, 1);
-      hopper::barrier_init(empty + 8 * i, 4 * T::kGroups * p.share_x * p.share_w);
+      hopper::barrier_init(empty + 8 * i, 4 * T::kGroups * p.share_w);
     }
     if constexpr (T::kSplit) {
       hopper::barrier_init(arrived, 1);
@@ -391,11 +373,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
                              weight_box<T>(p, at.column)};
   if (produces) {
     producer.start();
-    if constexpr (T::kOwnProducer) {
-      hopper::Ring<T::kStages> ring;
-      for (int block = T::kStages; block < producer.count; ++block, ring.next())
-        producer.refill(block, ring.stage, ring.parity);
-    }
+    hopper::Ring<T::kStages> ring;
+    for (int block = T::kStages; block < producer.count; ++block, ring.next())
+      producer.refill(block, ring.stage, ring.parity);
   }
   __syncwarp();
   if (consumes) {

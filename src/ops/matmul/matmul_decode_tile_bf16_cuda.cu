@@ -20,29 +20,23 @@ struct Call {
   const MatmulForwardBf16& forward;
 };
 
-// Blocks of a cluster beside one another and below one another.
-struct Sharing {
-  int x = 1, w = 1;
-};
-
+// share_w: tiles below one another that share the copies of W.
 template <class T>
-void run(const Call& c, const Sharing& sharing) {
+void run(const Call& c, int share_w = 1) {
   cuda::allow_shared<decode_tile_kernel<T>>(T::kSharedBytes, "a decode product");
   TileArguments p;
   p.epilogue = epilogue_arguments(c.forward, c.m, c.n);
   p.blocks = static_cast<int>((c.k + kDecodeDepth - 1) / kDecodeDepth);
   p.chunk_blocks = std::min(p.blocks, static_cast<int>(c.forward.chunk / kDecodeDepth));
   p.chunks = (p.blocks + p.chunk_blocks - 1) / p.chunk_blocks;
-  p.share_x = sharing.x;
-  p.share_w = sharing.w;
+  p.share_w = share_w;
   if (T::kOutput == MatmulOutput::kSwiglu) p.half = static_cast<int>(c.n / 2);
   if (T::kOutput == MatmulOutput::kRope) p.half = static_cast<int>(c.forward.rope.head_size / 2);
   p.tokens_copied = static_cast<int>(std::min<int64_t>(T::kTokens, (c.m + 7) / 8 * 8));
-  const int64_t columns = (c.n + T::kColumns - 1) / T::kColumns;
+  p.columns = static_cast<int>((c.n + T::kColumns - 1) / T::kColumns);
   const int64_t rows = (c.m + T::kTokens - 1) / T::kTokens;
-  p.column_clusters = static_cast<int>((columns + p.share_x - 1) / p.share_x);
-  const int64_t clusters = (rows + p.share_w - 1) / p.share_w * p.column_clusters;
-  const auto size = static_cast<unsigned>(p.share_x * p.share_w * p.chunks);
+  const int64_t clusters = (rows + p.share_w - 1) / p.share_w * p.columns;
+  const auto size = static_cast<unsigned>(p.share_w * p.chunks);
 
   const CUtensorMap map_x = tensor_map(c.x, c.m, c.k, c.ldx, p.tokens_copied);
   const CUtensorMap map_w = pair_map(c.w, c.n, c.k, p.half, T::kPaired ? T::kColumns / 2 : T::kColumns);
@@ -52,16 +46,16 @@ void run(const Call& c, const Sharing& sharing) {
 }
 
 void swiglu(const Call& c) {
-  if (c.m > 128) return run<DecodeTile<2, 152, MatmulOutput::kSwiglu, false, 1>>(c, {1, 2});
-  if (c.m > 64) return run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c, {});
-  run<DecodeTile<1, 40, MatmulOutput::kSwiglu, false, 2>>(c, {});
+  if (c.m > 128) return run<DecodeTile<2, 152, MatmulOutput::kSwiglu, false, 1>>(c, 2);
+  if (c.m > 64) return run<DecodeTile<2, 80, MatmulOutput::kSwiglu, false, 1>>(c);
+  run<DecodeTile<1, 40, MatmulOutput::kSwiglu, false, 2>>(c);
 }
 
 void residual(const Call& c) {
-  if (c.k <= c.forward.chunk) return run<DecodeTile<1, 32, MatmulOutput::kResidual, false, 2>>(c, {});
-  if (c.m > 192) return run<DecodeTile<2, 112, MatmulOutput::kResidual, true, 1>>(c, {});
-  if (c.m > 64) return run<DecodeTile<1, 64, MatmulOutput::kResidual, true, 2>>(c, {});
-  run<DecodeTile<1, 40, MatmulOutput::kResidual, true, 2>>(c, {});
+  if (c.k <= c.forward.chunk) return run<DecodeTile<1, 32, MatmulOutput::kResidual, false, 2>>(c);
+  if (c.m > 192) return run<DecodeTile<2, 112, MatmulOutput::kResidual, true, 1>>(c);
+  if (c.m > 64) return run<DecodeTile<1, 64, MatmulOutput::kResidual, true, 2>>(c);
+  run<DecodeTile<1, 40, MatmulOutput::kResidual, true, 2>>(c);
 }
 
 }  // namespace
@@ -87,7 +81,7 @@ void matmul_decode_tile_bf16_cuda(const cuda::Context& context, const Bf16* x, i
     case MatmulOutput::kResidual:
       return residual(call);
     case MatmulOutput::kRope:
-      return run<DecodeTile<1, 32, MatmulOutput::kRope, false, 2>>(call, {});
+      return run<DecodeTile<1, 32, MatmulOutput::kRope, false, 2>>(call);
     case MatmulOutput::kSwiglu:
       return swiglu(call);
     default:

@@ -18,9 +18,13 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *history.steps = static_cast<int32_t>(step + 1);
   if (threadIdx.x < 2) history.faults[2 * step + threadIdx.x] = history.fault_words[threadIdx.x];
   for (int64_t r = threadIdx.x; r < rows; r += kThreads) {
-    if (next.ids[r] < 0) continue;
+    DrawnRow& kept = history.rows[step * rows + r];
+    if (next.ids[r] < 0) {
+      kept = {};
+      continue;
+    }
     const int32_t token = tokens[r];
-    history.rows[step * rows + r] = {token, log_probs[r]};
+    kept = {token, log_probs[r]};
     next.ids[r] = token;
     next.positions[r] += 1;
     next.run_positions[r] += 1;

@@ -25,7 +25,7 @@ struct DrawnRow {
 // What is kept of the steps for the host.
 struct TokenHistory {
   int32_t* steps = nullptr;                         // done so far
-  DrawnRow* rows = nullptr;                         // [steps][rows]
+  DrawnRow* rows = nullptr;                         // [steps][rows]; of padding: zeros
   unsigned long long* faults = nullptr;             // [steps][2], as they stood after the step
   const unsigned long long* fault_words = nullptr;  // [2]
 };

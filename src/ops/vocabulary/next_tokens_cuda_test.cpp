@@ -58,9 +58,9 @@ void expect_steps(const cuda::Context& context, int64_t rows, bool graph) {
     EXPECT_EQ(d_keys.host()[r], keys[r] + moved);
     EXPECT_EQ(d_draws.host()[r].position, draws[r].position + static_cast<uint32_t>(moved));
     EXPECT_EQ(d_draws.host()[r].sample, 3U);
-    for (size_t step = 0; !padding && step < kSteps; ++step) {
-      EXPECT_EQ(history[step * static_cast<size_t>(rows) + r].token, tokens[r]);
-      EXPECT_EQ(history[step * static_cast<size_t>(rows) + r].log_prob, log_probs[r]);
+    for (size_t step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(history[step * static_cast<size_t>(rows) + r].token, padding ? 0 : tokens[r]);
+      EXPECT_EQ(history[step * static_cast<size_t>(rows) + r].log_prob, padding ? 0.0F : log_probs[r]);
     }
   }
   for (size_t i = 0; i < 2 * kSteps; ++i) EXPECT_EQ(d_faults.host()[i], i % 2 == 0 ? 5 : cuda::kNoFault);
