@@ -9,7 +9,12 @@ if ! grep -q 'CMAKE_CUDA_COMPILER:' "$build/CMakeCache.txt"; then
   echo "test-gpu: $build was configured without a CUDA toolkit; install one with nvcc (12.4 or later), or set CUDAToolkit_ROOT" >&2
   exit 2
 fi
-export LOCKSTEP_GPU_REQUIRED=1 LOCKSTEP_POISON=1
 cd "$build"
-ctest --output-on-failure -j 4 -L gpu
-LOCKSTEP_TEST_DEVICE=cuda ctest --output-on-failure -R '^(golden_test|axes_test|axes_bf16_test)$'
+runs=(golden_test axes_test axes_bf16_test)
+listed=$(ctest -N)
+for name in lockstep_op_matmul_cuda "${runs[@]}"; do
+  grep -q ": $name\$" <<<"$listed" || { echo "test-gpu: $build has no test $name; configure it with -DLOCKSTEP_TESTS=on" >&2; exit 2; }
+done
+export LOCKSTEP_GPU_REQUIRED=1 LOCKSTEP_POISON=1
+ctest --output-on-failure --no-tests=error -j 4 -L gpu
+LOCKSTEP_TEST_DEVICE=cuda ctest --output-on-failure --no-tests=error -R "^($(IFS='|'; echo "${runs[*]}"))\$"

@@ -185,7 +185,7 @@ Status FileWriter::write(const void* bytes, size_t size) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       return stopped(
-          "{}: write failed after {} bytes: {}; free space and start again (the last checkpoint is intact)",
+          "{}: write failed after {} bytes: {}; free space and start again (complete checkpoints are intact)",
           path_, bytes_written_, reason());
     }
     p += n;

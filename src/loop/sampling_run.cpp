@@ -163,8 +163,14 @@ std::string samples_jsonl(const cpu::Context& context, const SampledBatch& batch
         .add_json("log_prob_bits", log_prob_bits(completion.log_probs));
     lines[i] = line.text() + "\n";
   });
+  size_t bytes = 0;
+  for (const std::string& line : lines) bytes += line.size();
   std::string out;
-  for (const std::string& line : lines) out += line;
+  out.reserve(bytes);
+  for (std::string& line : lines) {
+    out += line;
+    line = std::string();
+  }
   return out;
 }
 

@@ -302,11 +302,11 @@ Status TrainRun::step(int64_t step) {
   const SampleSummary summary = summarise(batch);
   warn_once(summary);
   record_rollout(step, batch);
-  // The disk's time passes beside the update's; the file is there before the step counts as done.
-  std::future<Status> written =
-      std::async(std::launch::async, [&, text = samples_jsonl(*run_.start.context, batch)] {
-        return run_.folder->write_samples(RunFolder::step_name("rollout", step), text);
-      });
+  // The disk's time passes beside the update's; the file is there before the step counts as done. Where no
+  // thread can be made, it is written at get().
+  std::future<Status> written = std::async([&, text = samples_jsonl(*run_.start.context, batch)] {
+    return run_.folder->write_samples(RunFolder::step_name("rollout", step), text);
+  });
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<trainer::TrainSample> samples, train_samples(batch, step));
   const auto train_start = Clock::now();
   for (int64_t part = 0; part < updates_per_step(); ++part) {

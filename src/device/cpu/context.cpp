@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cfenv>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -44,13 +46,20 @@ struct Context::Pool {
   std::atomic<int64_t> next{0};
   uint64_t generation = 0;
   int busy = 0;
+  std::exception_ptr thrown;  // the first
   bool stop = false;
 
-  void drain(const std::function<void(int64_t)>& run, int64_t limit) {
-    while (true) {
-      const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= limit) return;
-      run(i);
+  void drain(const std::function<void(int64_t)>& run, int64_t limit) noexcept {
+    try {
+      while (true) {
+        const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+        if (i >= limit) return;
+        run(i);
+      }
+    } catch (...) {
+      next.store(limit, std::memory_order_relaxed);
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (thrown == nullptr) thrown = std::current_exception();
     }
   }
 
@@ -105,6 +114,7 @@ void Context::parallel_for(int64_t count, const std::function<void(int64_t)>& ta
   pool_->drain(task, count);
   std::unique_lock<std::mutex> lock(pool_->mutex);
   pool_->done.wait(lock, [&] { return pool_->busy == 0; });
+  if (pool_->thrown != nullptr) std::rethrow_exception(std::exchange(pool_->thrown, nullptr));
 }
 
 void Context::parallel_ranges(int64_t count, int64_t grain,

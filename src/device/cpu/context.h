@@ -27,7 +27,8 @@ class Context {
   Isa isa() const { return isa_; }
 
   // Calls task(i) once for every i in [0, count), in any order, on any thread; returns when all are done.
-  // Tasks must not throw and must not call parallel_for of the same context.
+  // Tasks must not call parallel_for of the same context. What a task throws (no memory, say) is thrown here
+  // once no thread is in a task any more; some tasks are then not called. One call at a time.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& task) const;
   // Same over ranges: task(begin, end) for pieces of at most `grain` of [0, count).
   void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& task) const;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <string_view>
 
 #include "device/cuda/error.h"
 
@@ -23,8 +24,8 @@ void count(int64_t bytes) {
 }
 
 bool poisons() {
-  static const bool on = std::getenv("LOCKSTEP_POISON") != nullptr;
-  return on;
+  static const char* const value = std::getenv("LOCKSTEP_POISON");
+  return value != nullptr && std::string_view(value) == "1";
 }
 
 }  // namespace

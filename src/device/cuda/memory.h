@@ -10,7 +10,7 @@
 
 namespace lockstep::cuda {
 
-// Throws Error, naming `what` and the bytes; 0 bytes: null. The memory holds anything; with LOCKSTEP_POISON
+// Throws Error, naming `what` and the bytes; 0 bytes: null. The memory holds anything; with LOCKSTEP_POISON=1
 // in the environment, bytes of 0xFF (NaN, -1), so that a result which depends on what was there shows.
 void* allocate(int64_t bytes, const char* what);
 void release(void* p, int64_t bytes) noexcept;  // bytes: as allocated
