@@ -129,7 +129,10 @@ Status check_header(const std::string& path, std::string_view line) {
   const OrderedJson header = OrderedJson::parse(line.begin(), line.end(), watch, false);
   if (zero || too_deep || !header.is_object() || header.empty() ||
       header.begin().key() != "lockstep_ledger") {
-    return invalid("{}:1: not a ledger: line 1 must be an object that begins with \"lockstep_ledger\"", path);
+    return invalid(
+        "{}:1: not a ledger: line 1 must be an object that begins with \"lockstep_ledger\" (a run's other "
+        ".jsonl files are plain JSON lines: docs/formats.md)",
+        path);
   }
   if (header.begin().value() != kLedgerVersion) {
     return invalid("{}:1: ledger version {} is not known (this release reads {})", path,
