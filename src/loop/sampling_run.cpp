@@ -123,9 +123,6 @@ Status sample_batch(const SampleContext& sample, const rollout::GenerationSettin
   batch->responses.resize(requests.size());
   batch->rewards.assign(requests.size(), 0.0);
   batch->graded = sample.grader != nullptr;
-  const auto prompt_of = [&](size_t i) -> const SampledPrompt& {
-    return batch->prompts[i / static_cast<size_t>(batch->samples_per_prompt)];
-  };
   sample.context->parallel_for(static_cast<int64_t>(requests.size()), [&](int64_t index) {
     const auto i = static_cast<size_t>(index);
     std::vector<int32_t> ids = batch->completions[i].tokens;
@@ -134,12 +131,12 @@ Status sample_batch(const SampleContext& sample, const rollout::GenerationSettin
     if (ended) ids.pop_back();
     batch->responses[i] = sample.text->tokenizer.decode(ids);
     if (sample.grader != nullptr)
-      batch->rewards[i] = sample.grader->grade(batch->responses[i], prompt_of(i).prompt.label);
+      batch->rewards[i] = sample.grader->grade(batch->responses[i], batch->prompt_of(i).prompt.label);
   });
   for (size_t i = 0; i < requests.size(); ++i) {
     if (!std::isfinite(batch->rewards[i])) {
       return stopped("data row {}: the reward is not a finite number; check --rm-type and the label",
-                     prompt_of(i).row);
+                     batch->prompt_of(i).row);
     }
   }
   return ok_status();
@@ -149,7 +146,7 @@ std::string samples_jsonl(const cpu::Context& context, const SampledBatch& batch
   std::vector<std::string> lines(batch.completions.size());
   context.parallel_for(static_cast<int64_t>(lines.size()), [&](int64_t index) {
     const auto i = static_cast<size_t>(index);
-    const SampledPrompt& prompt = batch.prompts[i / static_cast<size_t>(batch.samples_per_prompt)];
+    const SampledPrompt& prompt = batch.prompt_of(i);
     const rollout::Completion& completion = batch.completions[i];
     ledger::JsonObject line;
     line.add("row", prompt.row)

@@ -26,6 +26,10 @@ struct SampledBatch {
   std::vector<std::string> responses;            // text without the final end token
   std::vector<double> rewards;
   bool graded = false;  // else rewards mean nothing
+
+  const SampledPrompt& prompt_of(size_t completion) const {
+    return prompts[completion / static_cast<size_t>(samples_per_prompt)];
+  }
 };
 
 struct SampleContext {

@@ -228,7 +228,7 @@ Result<std::vector<trainer::TrainSample>> TrainRun::train_samples(const SampledB
   }
   for (size_t i = 0; i < batch.completions.size(); ++i) {
     trainer::TrainSample sample;
-    sample.tokens = batch.prompts[i / group].prompt.ids;
+    sample.tokens = batch.prompt_of(i).prompt.ids;
     sample.prompt_length = static_cast<int64_t>(sample.tokens.size());
     const rollout::Completion& completion = batch.completions[i];
     sample.tokens.insert(sample.tokens.end(), completion.tokens.begin(), completion.tokens.end());
