@@ -5,10 +5,9 @@
 
 #include "cuda_arrays.h"
 #include "model/cuda/tensor_ops.h"
-#include "numerics/philox.h"
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/matmul_bf16.h"
-#include "ops/vocabulary/vocabulary.h"
+#include "reference_draws.h"
 
 namespace lockstep::model {
 namespace {
@@ -33,35 +32,6 @@ void reference_product(const float* x, const float* w, float* y) {
   ops::matmul_forward_ref(x, kWidth, w, kRows, kVocab, kWidth, {}, y, kStride);
 }
 
-struct Drawn {
-  std::vector<int32_t> tokens;
-  std::vector<float> log_probs;
-};
-
-Drawn reference_draws(const std::vector<float>& logits, const ops::SamplingSettings& settings,
-                      const std::vector<ops::VocabularyDraw>& draws) {
-  const float scale = ops::vocabulary_scale(settings.temperature);
-  Drawn out;
-  for (size_t r = 0; r < draws.size(); ++r) {
-    const float* row = logits.data() + static_cast<int64_t>(r) * kStride;
-    ops::VocabularySums sums;
-    ops::vocabulary_sums_ref(row, kStride, 1, kVocab, scale, &sums);
-    EXPECT_EQ(sums.valid, r != kBadRow);
-    int32_t token = 0;
-    float log_prob = 0.0F;
-    if (sums.valid) {
-      const ops::VocabularyDraw& d = draws[r];
-      const auto purpose = static_cast<numerics::Purpose>(d.purpose);
-      token = ops::sample_token_cpu(row, kVocab, settings, sums,
-                                    numerics::draw(d.seed, purpose, d.ordinal, d.sample, d.position));
-      log_prob = ops::vocabulary_log_prob(row[token], scale, sums);
-    }
-    out.tokens.push_back(token);
-    out.log_probs.push_back(log_prob);
-  }
-  return out;
-}
-
 template <class E>
 void check_sample() {
   TestRandom random(17);
@@ -72,20 +42,19 @@ void check_sample() {
   const std::vector<E> w = profile_values<E>(random.values(kVocab * kWidth));
   std::vector<float> logits = lockstep::testing::poisoned(kRows * kStride);
   reference_product(x.data(), w.data(), logits.data());
-  std::vector<ops::VocabularyDraw> draws;
-  for (uint32_t r = 0; r < kRows; ++r) draws.push_back({9, r * 13 + 5, r % 7, r * 3, r % 2});
 
   const cuda::Context context(0);
   OnDevice<E> d_x(context, x);
   OnDevice<E> d_w(context, w);
-  OnDevice<ops::VocabularyDraw> d_draws(context, draws);
   // temperature, top_p, top_k, sampleable
   for (const ops::SamplingSettings& settings : std::vector<ops::SamplingSettings>{{1.0, 1.0, -1, kVocab},
                                                                                   {0.0, 1.0, -1, kVocab},
                                                                                   {0.3, 0.95, -1, 16900},
                                                                                   {7.0, 1.0, 50, kVocab},
                                                                                   {1.5, 0.5, 4000, 16999}}) {
-    const Drawn want = reference_draws(logits, settings, draws);
+    const auto want = lockstep::testing::reference_draws(logits, kStride, kRows, kVocab, settings, 9);
+    for (int64_t r = 0; r < kRows; ++r) EXPECT_EQ(want.valid[static_cast<size_t>(r)], r != kBadRow);
+    OnDevice<ops::VocabularyDraw> d_draws(context, want.draws);
     for (const int64_t m : {1, 64, 65, 128, 129}) {
       SCOPED_TRACE("rows " + std::to_string(m) + " temperature " + std::to_string(settings.temperature));
       OnDevice<float> d_logits(context, m * kStride);
@@ -96,7 +65,7 @@ void check_sample() {
                            d_logits.data(), kStride, d_tokens.data(), d_log_probs.data(), fault.at(500));
       EXPECT_EQ(std::vector<int32_t>(want.tokens.begin(), want.tokens.begin() + m), d_tokens.host());
       EXPECT_TRUE(same_bits(want.log_probs.data(), d_log_probs.host().data(), m));
-      EXPECT_EQ(fault.value(), m > kBadRow ? 500ULL + kBadRow : cuda::kNoFault);
+      EXPECT_EQ(fault.value(), want.fault(m, 500));
     }
   }
 }

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "cuda_arrays.h"
-#include "numerics/philox.h"
 #include "ops/vocabulary/vocabulary.h"
 #include "ops/vocabulary/vocabulary_bf16.h"
+#include "reference_draws.h"
 
 namespace lockstep::ops {
 namespace {
@@ -147,42 +147,18 @@ TEST(VocabularyCuda, Gradient) {
 void compare_samples(const cuda::Context& context, const std::vector<float>& x, int64_t rows, int64_t vocab,
                      int64_t ld, const SamplingSettings& settings, uint64_t seed) {
   const std::vector<float> logits = strided(x, rows, vocab, ld);
-  const float scale = vocabulary_scale(settings.temperature);
-  std::vector<VocabularyDraw> draws;
-  std::vector<int32_t> tokens;
-  std::vector<float> log_probs;
-  unsigned long long first_fault = cuda::kNoFault;
-  for (int64_t r = 0; r < rows; ++r) {
-    const VocabularyDraw d = {seed, static_cast<uint64_t>(r * 13 + 5), static_cast<uint32_t>(r % 7),
-                              static_cast<uint32_t>(r * 3), static_cast<uint32_t>(r % 2)};
-    draws.push_back(d);
-    VocabularySums sums;
-    vocabulary_sums_ref(logits.data() + r * ld, ld, 1, vocab, scale, &sums);
-    if (!sums.valid) {
-      tokens.push_back(0);
-      log_probs.push_back(0.0F);
-      if (first_fault == cuda::kNoFault) first_fault = 500 + static_cast<uint64_t>(r);
-      continue;
-    }
-    const uint64_t bits =
-        numerics::draw(d.seed, static_cast<numerics::Purpose>(d.purpose), d.ordinal, d.sample, d.position);
-    tokens.push_back(sample_token_cpu(logits.data() + r * ld, vocab, settings, sums, bits));
-    if (vocab <= 5000) {
-      EXPECT_EQ(tokens.back(), sample_token_ref(logits.data() + r * ld, vocab, settings, bits));
-    }
-    log_probs.push_back(vocabulary_log_prob(logits[r * ld + tokens.back()], scale, sums));
-  }
+  const auto want = lockstep::testing::reference_draws(logits, ld, rows, vocab, settings, seed);
   OnDevice<float> d_logits(context, logits);
-  OnDevice<VocabularyDraw> d_draws(context, draws);
+  OnDevice<VocabularyDraw> d_draws(context, want.draws);
   OnDevice<int32_t> d_tokens(context, rows);
   OnDevice<float> d_log_probs(context, rows);
   FaultWord fault(context);
   vocabulary_sample_cuda(context, d_logits.data(), ld, rows, vocab, settings, d_draws.data(), d_tokens.data(),
                          d_log_probs.data(), fault.at(500));
-  EXPECT_EQ(tokens, d_tokens.host()) << vocab << " T " << settings.temperature << " p " << settings.top_p
-                                     << " k " << settings.top_k << " sampleable " << settings.sampleable;
-  EXPECT_TRUE(same_bits(log_probs, d_log_probs.host()));
-  EXPECT_EQ(first_fault, fault.value());
+  EXPECT_EQ(want.tokens, d_tokens.host()) << vocab << " T " << settings.temperature << " p " << settings.top_p
+                                          << " k " << settings.top_k << " sampleable " << settings.sampleable;
+  EXPECT_TRUE(same_bits(want.log_probs, d_log_probs.host()));
+  EXPECT_EQ(want.fault(rows, 500), fault.value());
 }
 
 TEST(VocabularyCuda, SamplesAsReference) {
