@@ -217,7 +217,7 @@ struct TensorOps<Bf16> {
     forward.out = logits;
     forward.ld_out = ld;
     if (!ops::matmul_makes_tiles(m, vocab, k, forward)) {
-      ops::matmul_forward_bf16_cuda(c, x, k, w, m, vocab, k, forward);
+      product(c, x, w, m, vocab, k, logits, ld);
       ops::vocabulary_sample_cuda(c, logits, ld, m, vocab, settings, draws, tokens, log_probs, fault);
       return;
     }

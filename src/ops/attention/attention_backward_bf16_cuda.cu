@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kWarpgroup, kPanels == 1 ? 3 : 1)
       const char* d_out = q + kTileBytes;
       const QueryTile& tile = tiles[step % kStages];
       copy_wait_all();
-      fence_to_tensor_core();
+      fence_async();
       __syncthreads();
       if (kStages == 2 && step + 1 < steps) load_queries(step + 1);
       float dots[32];
@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kPanels == 1 ? (kGroups =
       const char* k = stages + key_block % kStages * 2 * kTileBytes;
       const char* v = k + kTileBytes;
       copy_wait_all();
-      fence_to_tensor_core();
+      fence_async();
       __syncthreads();
       if (kStages == 2 && key_block < block) load_keys(key_block + 1);
       if (active) {

@@ -9,12 +9,15 @@
 
 #include <cstdint>
 
+#include "device/cuda/copy_engine.cuh"
 #include "numerics/bfloat16.h"
 #include "numerics/constants.h"
 #include "numerics/math.h"
 
 namespace lockstep::ops::attention {
 
+using cuda::hopper::fence_async;
+using cuda::hopper::shared_address;
 using numerics::Bf16;
 
 inline constexpr int kRows = 64;                   // rows of a tile
@@ -22,10 +25,6 @@ inline constexpr int kPanelBytes = 8192;           // 64 rows of 128 bytes
 inline constexpr int kWarpgroup = 128;             // threads
 inline constexpr float kUndefined = -16777216.0F;  // M before the first key: below every M
 inline constexpr float kFloor = static_cast<float>(numerics::kWeightFloor);
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // ---- copies into tiles ----
 
@@ -42,10 +41,6 @@ __device__ __forceinline__ void copy_wait_all() {
 template <int kPending>
 __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-// What this thread wrote to shared memory becomes visible to wgmma (with the barrier that follows).
-__device__ __forceinline__ void fence_to_tensor_core() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Rows [low, high) of 64 rows at `from` (row stride ld, d columns) by kThreads threads; all else of the tile

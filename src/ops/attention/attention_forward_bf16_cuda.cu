@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kGroups* kWarpgroup, kOut == 1 && kPanels == 1
     char* k = stages + (kStages == 1 ? 0 : key_block % 2 * kStageBytes);
     char* v = k + kPanels * kPanelBytes;
     copy_wait_all();
-    fence_to_tensor_core();
+    fence_async();
     __syncthreads();
     if (kStages == 2 && key_block < block) {
       char* next = stages + (key_block + 1) % 2 * kStageBytes;

@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kPerSm)
     tile_chain<T>(acc, producer, thread);
     hopper::sync_threads(1, T::kConsumers);  // the stages become the turned tile
     turn_tile<T>(acc, tile, thread);
-    if constexpr (T::kSplit) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    if constexpr (T::kSplit) hopper::fence_async();
     hopper::sync_threads(1, T::kConsumers);
     if constexpr (T::kSplit) {
       if (thread < p.chunks && thread != at.chunk) {

@@ -15,10 +15,6 @@ namespace lockstep::ops::hopper {
 
 using namespace cuda::hopper;  // NOLINT(google-build-using-namespace): one set of instructions
 
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
 // Arrives at the same barrier of block `rank` of the cluster. What it releases are reads of the tensor cores,
 // which wgmma_wait has seen end; no ordinary access is ordered, so that no fence of the whole GPU is made.
 __device__ __forceinline__ void barrier_arrive_remote(uint32_t barrier, uint32_t rank) {
@@ -28,6 +24,17 @@ __device__ __forceinline__ void barrier_arrive_remote(uint32_t barrier, uint32_t
       "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
       "r"(rank)
       : "memory");
+}
+// A stage is not needed any more: tells the producers of all `blocks` blocks of the cluster that copied into
+// it. By the threads of a warp.
+__device__ __forceinline__ void release_stage(uint32_t barrier, int blocks, int lane) {
+  if (lane < blocks) {
+    if (blocks == 1) {
+      barrier_arrive(barrier);
+    } else {
+      barrier_arrive_remote(barrier, static_cast<uint32_t>(lane));
+    }
+  }
 }
 // A place in a ring of stages: its number and the parity of its round.
 template <int kStages>

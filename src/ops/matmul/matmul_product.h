@@ -121,16 +121,6 @@ __device__ __forceinline__ void produce(const CUtensorMap& a, const CUtensorMap&
   }
 }
 
-// The stage is not needed any more: tells the producers of all blocks that copied into it.
-template <int kCluster>
-__device__ __forceinline__ void release_stage(uint32_t barrier, int lane) {
-  if constexpr (kCluster == 1) {
-    if (lane == 0) hopper::barrier_arrive(barrier);
-  } else {
-    if (lane < kCluster) hopper::barrier_arrive_remote(barrier, static_cast<uint32_t>(lane));
-  }
-}
-
 // One chunk's chain into acc; one block at least.
 template <class P, int kRegisters>
 __device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks,
@@ -152,13 +142,13 @@ __device__ __forceinline__ void chunk_chain(float (&acc)[kRegisters], int blocks
     }
     hopper::wgmma_commit();
     hopper::wgmma_wait<1>();
-    if (block != 0) release_stage<P::kCluster>(empty + before * 8, lane);
+    if (block != 0) hopper::release_stage(empty + before * 8, P::kCluster, lane);
     before = ring.stage;
     ring.next();
   } while (++block < blocks);
   hopper::wgmma_wait<0>();
   hopper::pin(acc);
-  release_stage<P::kCluster>(empty + before * 8, lane);
+  hopper::release_stage(empty + before * 8, P::kCluster, lane);
 }
 
 // acc = what was kept + acc; a thread's values are 256 * 16 bytes apart.
@@ -256,7 +246,7 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap& first, const CUte
       if (!kResidual) {
         hopper::barrier_arrive(places.ready + place * 8);
       } else if (t + step < tiles) {
-        if (p.epilogue.n % P::kGranule != 0) hopper::fence_copies();  // read by store_last_columns
+        if (p.epilogue.n % P::kGranule != 0) hopper::fence_async();  // read by store_last_columns
         load_residual<P>(&second, places, place, box_column<P>(next.column, box),
                          next.row * kTileRows + group * 64);
       }

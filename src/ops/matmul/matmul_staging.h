@@ -28,10 +28,6 @@ template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
-// This thread's writes to shared memory are seen by the copy engine after the next barrier.
-__device__ __forceinline__ void fence_copies() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 // Four 8 x 8 matrices of bfloat16; lane l has the address of row l % 8 of matrix l / 8 and of matrix j the
 // two elements of row l / 4, columns 2 * (l % 4).
@@ -146,7 +142,7 @@ __device__ __forceinline__ void write_boxes(const float (&d)[kRegisters], const 
     } else {
       write_bf16_box<P>(d, box, at, warp, lane);
     }
-    hopper::fence_copies();
+    hopper::fence_async();
     // Every lane: as fast as one for its warp, and compute-sanitizer's racecheck follows it.
     hopper::barrier_arrive(places.filled + ring.stage * 8);
   }

@@ -115,16 +115,6 @@ __device__ __forceinline__ void produce(const CUtensorMap& w, const CUtensorMap&
   }
 }
 
-// The stage is not needed any more: tells the producers of all blocks that copied into it.
-template <int kCluster>
-__device__ __forceinline__ void release_stage(uint32_t barrier, int lane) {
-  if constexpr (kCluster == 1) {
-    if (lane == 0) hopper::barrier_arrive(barrier);
-  } else {
-    if (lane < kCluster) hopper::barrier_arrive_remote(barrier, static_cast<uint32_t>(lane));
-  }
-}
-
 // The chain of tile `number` of this warpgroup.
 template <int kCluster>
 __device__ __forceinline__ void multiply(float (&acc)[kRegisters], const VocabularyArguments& p,
@@ -147,13 +137,13 @@ __device__ __forceinline__ void multiply(float (&acc)[kRegisters], const Vocabul
       hopper::wgmma<false, false>(acc, a + step * 2, b + step * 2, block != 0 || step != 0);
     hopper::wgmma_commit();
     hopper::wgmma_wait<1>();
-    if (block != 0) release_stage<kCluster>(before, lane);
+    if (block != 0) hopper::release_stage(before, kCluster, lane);
     before = s.empty + 8 * place.stage;
     place.skip(1, p.stages);
   } while (++block < p.blocks);
   hopper::wgmma_wait<0>();
   hopper::pin(acc);
-  release_stage<kCluster>(before, lane);
+  hopper::release_stage(before, kCluster, lane);
 }
 
 // Rows `row` and `row` + 8 of the tile: this thread has two of every eight columns.
