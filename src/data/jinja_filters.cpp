@@ -319,7 +319,8 @@ Result<Value> filter_map(const Value& input, const Arguments& arguments) {
     if (path == nullptr) return invalid("map wants a filter or attribute=");
     for (const Value& item : items) {
       LOCKSTEP_ASSIGN_OR_RETURN(Value value, attribute_of(item, to_str(*path)));
-      out.push_back(value.is_undefined() && missing != nullptr ? *missing : std::move(value));
+      if (value.is_undefined() && missing != nullptr) value = *missing;
+      out.push_back(std::move(value));
     }
     return Value::list(std::move(out));
   }

@@ -139,7 +139,7 @@ class JsonWriter {
   void new_line(int level) {
     if (!style_.indent) return;
     out_ += '\n';
-    out_.append(static_cast<size_t>(*style_.indent * level), ' ');
+    out_.append(static_cast<size_t>(*style_.indent) * static_cast<size_t>(level), ' ');
   }
 
   void write_list(const Value::List& items, int level) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -172,7 +173,7 @@ ProblemSet make_problems(uint64_t seed, int64_t test_count) {
 
 std::vector<WarmupRow> make_warmup_rows(uint64_t seed, const ProblemSet& problems, const WarmupPlan& plan) {
   constexpr int64_t kMillion = 1000000;
-  const auto share = [](double value) { return static_cast<int64_t>(value * kMillion + 0.5); };
+  const auto share = [](double value) { return static_cast<int64_t>(std::llround(value * kMillion)); };
   const int64_t early_batches = share(plan.early_share) * plan.batches / kMillion;
   Draws draws(seed, 2);
   std::vector<WarmupRow> rows;

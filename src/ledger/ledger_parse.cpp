@@ -179,7 +179,7 @@ std::string first_difference(const std::string& place, const OrderedJson& a, con
     for (const auto& [key, value] : a.items()) {
       const auto other = b.find(key);
       if (other == b.end()) return fmt::format("{}: {} and nothing", inside(key), text(value));
-      const std::string found = first_difference(inside(key), value, *other);
+      std::string found = first_difference(inside(key), value, *other);
       if (!found.empty()) return found;
     }
     for (const auto& [key, value] : b.items()) {
@@ -189,7 +189,7 @@ std::string first_difference(const std::string& place, const OrderedJson& a, con
   }
   if (a.is_array() && b.is_array() && a.size() == b.size()) {
     for (size_t i = 0; i < a.size(); ++i) {
-      const std::string found = first_difference(fmt::format("{}[{}]", place, i), a[i], b[i]);
+      std::string found = first_difference(fmt::format("{}[{}]", place, i), a[i], b[i]);
       if (!found.empty()) return found;
     }
     return "";

@@ -146,7 +146,7 @@ Status inspect_checkpoint(const std::string& folder, const InspectOptions& optio
 void list_fields(const std::string& place, const nlohmann::ordered_json& value, std::string* out) {
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, inner] : value.items())
-      list_fields(place.empty() ? key : place + "." + key, inner, out);
+      list_fields(place.empty() ? key : fmt::format("{}.{}", place, key), inner, out);
     return;
   }
   *out += fmt::format("  {}: {}\n", place,

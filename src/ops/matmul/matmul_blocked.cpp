@@ -30,16 +30,17 @@ std::vector<Segment> cut_chain(int64_t position, int64_t steps, int64_t chunk, i
 }
 
 std::vector<BlockRange> divide(int64_t rows, int64_t panels, int64_t tile_rows, int threads, double b_cost) {
-  const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
+  const auto parts = [](int64_t of, int64_t size) { return (of + size - 1) / size; };
+  const int64_t tiles = parts(rows, tile_rows);
   const int64_t most = 4 * static_cast<int64_t>(threads);
   int64_t best_rows = 1;
   int64_t best_panels = 1;
   double best = std::numeric_limits<double>::max();
   for (int64_t across = 1; across <= std::min(most, tiles); ++across) {
     for (int64_t along = 1; along <= std::min(most / across, panels); ++along) {
-      const double task_tiles = static_cast<double>((tiles + across - 1) / across);
-      const double task_panels = static_cast<double>((panels + along - 1) / along);
-      const double rounds = static_cast<double>((across * along + threads - 1) / threads);
+      const double task_tiles = static_cast<double>(parts(tiles, across));
+      const double task_panels = static_cast<double>(parts(panels, along));
+      const double rounds = static_cast<double>(parts(across * along, threads));
       const double cost = rounds * (task_tiles * task_panels + 0.4 * task_tiles + b_cost * task_panels + 0.1);
       if (cost >= best) continue;
       best = cost;

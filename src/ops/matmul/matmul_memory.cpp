@@ -14,12 +14,12 @@ constexpr int64_t kLargePage = int64_t{2} << 20;
 
 void prefer_large_pages(void* begin, int64_t bytes) {
 #if defined(__linux__)
-  const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + kLargePage - 1) / kLargePage * kLargePage;
-  const uintptr_t last =
-      (reinterpret_cast<uintptr_t>(begin) + static_cast<uintptr_t>(bytes)) / kLargePage * kLargePage;
+  const auto start = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = (start + kLargePage - 1) / kLargePage * kLargePage;
+  const uintptr_t last = (start + static_cast<uintptr_t>(bytes)) / kLargePage * kLargePage;
   if (first >= last) return;
   // Advice only: a refusal leaves small pages.
-  (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  (void)madvise(static_cast<char*>(begin) + (first - start), last - first, MADV_HUGEPAGE);
 #else
   (void)begin;
   (void)bytes;

@@ -33,7 +33,7 @@ std::optional<NumberInText> answer_of(std::string_view response) {
 std::optional<NumberInText> label_of(std::string_view label) {
   const size_t mark = label.rfind(kMark);
   if (mark != std::string_view::npos) label.remove_prefix(mark + kMark.size());
-  const std::optional<NumberInText> number = next_number(label, 0);
+  std::optional<NumberInText> number = next_number(label, 0);
   if (!number || next_number(label, number->end)) return std::nullopt;
   return number;
 }

@@ -30,7 +30,7 @@ class Parser {
   Parser(Algebra& algebra, std::string_view text) : algebra_(algebra), text_(text) {}
 
   Value parse() {
-    const Value value = expression();
+    Value value = expression();
     if (at_ != text_.size()) algebra_.fail();
     return value;
   }
@@ -111,14 +111,14 @@ class Parser {
   Value primary() {
     if (algebra_.failed() || !starts_primary()) return bad();
     if (++depth_ > kMaxDepth) return bad();
-    const Value value = peek() == '(' ? parenthesis() : is_digit(peek()) || peek() == '.' ? number() : word();
+    Value value = peek() == '(' ? parenthesis() : is_digit(peek()) || peek() == '.' ? number() : word();
     --depth_;
     return value;
   }
 
   Value parenthesis() {
     if (!take("(")) return bad();
-    const Value value = expression();
+    Value value = expression();
     if (!take(")")) return bad();
     return value;
   }
